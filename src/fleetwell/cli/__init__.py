@@ -1,0 +1,63 @@
+"""The ``fleetwell`` command: one file per verb, loaded only when it is the one that was called.
+
+Data goes to stdout and the rest to stderr; ``hint:`` lines say what to do next. An agent that starts must not pay for
+the imports of the controller, so nothing here imports a verb before it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import NoReturn
+
+import click
+
+from fleetwell import __version__
+
+VERBS = {
+    "agent": "the node's process: watch the hardware, publish, carry out operations",
+    "controller": "the cluster's process: decide and act, step by step, within the budget",
+    "explain": "why a node is as it is, what comes next, and how to stop it",
+    "incidents": "open and past incidents; hold, release, approve or retry one",
+    "lab": "a real control plane and virtual GPU nodes on this machine",
+    "manifests": "print what a cluster needs before agents and controller start",
+    "nodes": "GPU nodes and how they are",
+    "run": "start training workers and keep them going; takes torchrun's flags",
+}
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in VERBS:
+            return None
+        command = importlib.import_module(f"fleetwell.cli.{cmd_name}").command
+        if not isinstance(command, click.Command):
+            raise TypeError(f"fleetwell.cli.{cmd_name} has no click command named `command`")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(VERBS.items()))
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fleetwell")
+def cli() -> None:
+    """Keep GPU fleets on Kubernetes well: find the GPU that cannot work, act step by step, keep training going."""
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    # Output in a pipe that was closed early (`fleetwell incidents | head`) is no error worth a traceback.
+    try:
+        cli.main(prog_name="fleetwell")
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    sys.exit(0)
