@@ -1,0 +1,286 @@
+"""The whole line on one screen: three faults, one training job that finishes with the loss of an undisturbed run.
+
+Every claim that is printed is checked; the exit code is 0 only when all of them are true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from fleetwell.api.incident import Phase
+from fleetwell.api.resources import Incident
+from fleetwell.kube.client import Client
+from fleetwell.kube.config import load
+from fleetwell.lab import faults, freeze, workloads
+from fleetwell.lab.controlplane import ControlPlaneError
+from fleetwell.lab.controlplane_build import ControlPlaneBuildError
+from fleetwell.lab.demo_job import RANKS_PER_NODE, TrainingJob
+from fleetwell.lab.demo_watch import Narrator, Watch
+from fleetwell.lab.hardware import Hardware
+from fleetwell.lab.host import Settings
+from fleetwell.lab.laboratory import LabError, Laboratory
+from fleetwell.lab.nvml_build import NvmlBuildError
+from fleetwell.lab.site import Site
+
+NODES = 6
+AGENT_ARGUMENTS = ("--nvml-interval", "3s", "--nvml-deadline", "3s", "--sysfs-interval", "5s")
+"""Shorter than an agent's defaults: a demo is watched, a fleet is not."""
+
+
+class Story:
+    """Tells and checks the demo."""
+
+    def __init__(self, laboratory: Laboratory, watch: Watch, narrator: Narrator, job: TrainingJob) -> None:
+        self._lab = laboratory
+        self._watch = watch
+        self._narrator = narrator
+        self._job = job
+        self._failed: list[str] = []
+        self._rows: list[tuple[Incident, str, str]] = []
+
+    def check(self, claim: str, *, holds: bool) -> None:
+        """Print a claim with its truth, and remember one that is false."""
+        self._narrator.say("✓" if holds else "✗ FALSE", claim, "green" if holds else "bold red")
+        if not holds:
+            self._failed.append(claim)
+
+    async def tell(self) -> int:
+        """Tell the story and give the exit code."""
+        watch = self._watch
+        self._narrator.title(f"a training job of {2 * RANKS_PER_NODE} ranks on 2 nodes starts under `fleetwell run`")
+        await self._job.start()
+        await watch.until("the job steps and has checkpointed", lambda: self._job.checkpointed >= 50, 120)
+        self._narrator.say("training", f"has checkpointed step {self._job.checkpointed}", "magenta")
+        self._job.start_twin()
+        await self._row_remap()
+        bus = await self._fallen_off_the_bus()
+        await self._hung_diagnostic(bus)
+        await self._end()
+        return self._close()
+
+    async def _row_remap(self) -> None:
+        watch, node = self._watch, self._node_of(1)
+        self._narrator.title(
+            f"fault 1: on {node}, below the running job, memory rows of a GPU can no longer be remapped"
+        )
+        known = {n.metadata.name for n in watch.nodes.items()}
+        self._inject("row-remap-failed", node, 0)
+        await watch.until(f"{node} is replaced", lambda: watch.phase(node) is Phase.REPLACED, 120)
+        new = next(n.metadata.name for n in watch.nodes.items() if n.metadata.name not in known)
+        await watch.until("the job steps again", lambda: len(watch.run.lost) >= 2, 90)
+        incident = self._row(node, "fleetwell.io/GPUMemoryHealthy", str(watch.run.lost[1]))
+        self.check(f"{node} went to its end as Replaced", holds=_phase(incident) is Phase.REPLACED)
+        admission = watch.admission(new)
+        self.check(f"{new} took its place, was proved and admitted", holds=_phase(admission) is Phase.RELEASED)
+        self.check("the job saved before it left: steps lost 0", holds=watch.run.lost[1] == 0)
+
+    async def _fallen_off_the_bus(self) -> str:
+        watch, node = self._watch, self._node_of(0)
+        self._narrator.title(f"fault 2: on {node}, the job's other node, a GPU falls off the bus; its rank dies of it")
+        self._boot = self._boot_of(node)
+        done = self._job.checkpointed
+        await watch.until("some steps after a checkpoint", lambda: self._job.checkpointed > done, 60)
+        await asyncio.sleep(0.5)
+        self._inject("gpu-lost", node, 0)
+        await watch.until(f"{node} is drained", lambda: watch.phase(node) is Phase.REMEDYING, 60)
+        await watch.until("the job's pod is elsewhere", lambda: self._job.on_two_nodes(without=node), 60)
+        return node
+
+    async def _hung_diagnostic(self, bus: str) -> None:
+        watch = self._watch
+        busy = {self._node_of(0), self._node_of(1), bus}
+        node = next(n.metadata.name for n in watch.nodes.items() if n.metadata.name not in busy)
+        unable = freeze.available()
+        how = (
+            "a frozen filesystem holds it in the kernel: SIGKILL does not end it"
+            if unable is None
+            else "it sleeps for ever"
+        )
+        self._narrator.title(f"fault 3: on {node}, NVML hangs while {bus} is away ({how})")
+        began = time.time()
+        self._inject("nvml-hang" if unable else "nvml-hang-unkillable", node, None)
+        condition = (node, "fleetwell.io/MonitoringHealthy")
+        await watch.until(f"{node} reads Unknown", lambda: condition in watch.seen, 30)
+        self.check(
+            f"the hang was called Unknown {watch.seen[condition] - began:.1f} s after it began: "
+            "at most one interval, one deadline and a second",
+            holds=watch.seen[condition] - began <= 3 + 3 + 1,
+        )
+        await watch.until(f"{node} is held by the budget", lambda: self._held(node, "Budget"), 60)
+        held_while_away = watch.phase(bus) is not Phase.RELEASED
+        self.check(f"{node} wants to act and is held by the budget while {bus} is away", holds=held_while_away)
+        await watch.until(f"{bus} is back", lambda: watch.phase(bus) is Phase.RELEASED, 120)
+        self._row(bus, "fleetwell.io/GPUHealthy", "")
+        self.check(f"{bus} was rebooted: its boot id changed", holds=self._boot_of(bus) != self._boot)
+        await watch.until(f"{node} is released", lambda: watch.phase(node) is Phase.RELEASED, 150)
+        self._row(node, "fleetwell.io/MonitoringHealthy", "-")
+        self.check(f"{node} was rebooted, proved and released", holds=_phase(watch.repair(node)) is Phase.RELEASED)
+
+    async def _end(self) -> None:
+        watch = self._watch
+        self._narrator.title("the job finishes")
+        await watch.until("the job is complete", lambda: bool(watch.run.named("run_finished")), 180)
+        lost = sum(watch.run.lost[2:])
+        self._rows = [(incident, seen, steps or str(lost)) for incident, seen, steps in self._rows]
+        self.check(
+            f"after the GPU fell off the bus the job went on from its last checkpoint: steps lost {lost}",
+            holds=lost > 0,
+        )
+        complete = await self._job.complete()
+        self.check("Kubernetes says the Job is Complete", holds=complete)
+        disturbed, undisturbed = await self._job.results()
+        self._narrator.say("training", f"loss of the disturbed run    {disturbed.loss}", "magenta")
+        self._narrator.say("training", f"loss of an undisturbed run   {undisturbed.loss}", "magenta")
+        self.check("both losses and all weights are equal, to the last bit", holds=disturbed == undisturbed)
+
+    def _close(self) -> int:
+        table = Table(title="What happened (seconds since the start)", title_justify="left")
+        for column in (
+            "fault",
+            "node",
+            "seen",
+            "quarantined",
+            "drained",
+            "repaired",
+            "released",
+            "ended as",
+            "steps lost",
+        ):
+            table.add_column(column, justify="left" if column in {"fault", "node", "ended as"} else "right")
+        for incident, seen, lost in self._rows:
+            status = incident.status
+            if status is None:
+                continue
+            times = status.timeline
+            stamps = [times.quarantined, times.drained, times.remedied, times.ended]
+            cells = [f"{self._narrator.since(at.timestamp()):.1f}" if at else "-" for at in stamps]
+            fault = status.findings[0].fault if status.findings else ""
+            table.add_row(fault, incident.spec.node_name, seen, *cells, status.phase.value, lost)
+        self._narrator.console.print()
+        self._narrator.console.print(table)
+        if self._failed:
+            for claim in self._failed:
+                self._narrator.say("✗ FALSE", claim, "bold red")
+            return 1
+        self._narrator.console.print(
+            "\nAll of it was a real API server, scheduler and controller-manager; only the GPUs were not there.\n"
+            "Go on by hand: [bold]fleetwell lab up[/], then [bold]fleetwell lab inject[/] and "
+            "[bold]kubectl get incidents[/]; docs/first-hour.md says what to do on a cluster of yours."
+        )
+        return 0
+
+    def _inject(self, fault: str, node: str, gpu: int | None) -> None:
+        lines = faults.inject(self._hardware(node), fault, gpu)
+        shown = lines[0] if lines else f"{fault} (the kernel log says nothing)"
+        self._narrator.say(node, f"kernel: {shown}" if lines else shown, "red")
+
+    def _row(self, node: str, condition: str, lost: str) -> Incident:
+        incident = self._watch.repair(node)
+        if incident is None:
+            raise LookupError(f"{node} has no incident")
+        seen = self._watch.seen.get((node, condition))
+        self._rows.append((incident, f"{self._narrator.since(seen):.1f}" if seen else "-", lost))
+        return incident
+
+    def _held(self, node: str, reason: str) -> bool:
+        incident = self._watch.repair(node)
+        return incident is not None and (incident.metadata.name, reason) in self._watch.holds
+
+    def _node_of(self, index: int) -> str:
+        pod = self._watch.pod_on(index)
+        return pod.spec.node_name if pod is not None else ""
+
+    def _boot_of(self, node: str) -> str:
+        found = self._watch.nodes.get(node)
+        return found.status.node_info.boot_id if found is not None else ""
+
+    def _hardware(self, node: str) -> Hardware:
+        return Hardware(self._lab.site.node(node).host)
+
+
+def _phase(incident: Incident | None) -> Phase | None:
+    return incident.status.phase if incident is not None and incident.status is not None else None
+
+
+async def _tell(laboratory: Laboratory, narrator: Narrator) -> int:
+    async with Client(load(laboratory.plane.kubeconfig), user_agent="fleetwell-demo") as client:
+        job = TrainingJob(laboratory, client)
+        async with Watch(client, narrator, job.run_dir) as watch:
+            job.watch = watch
+            try:
+                return await Story(laboratory, watch, narrator, job).tell()
+            finally:
+                job.stop()
+
+
+@contextlib.contextmanager
+def _folder(root: Path | None) -> Iterator[Path]:
+    if root is not None:
+        root.mkdir(parents=True, exist_ok=True)
+        yield root.absolute()
+        return
+    with tempfile.TemporaryDirectory(prefix="fleetwell-demo-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def run(root: Path | None) -> int:
+    """Run the demo and give its exit code: 0 only when every claim it makes is true."""
+    console = Console(soft_wrap=True)
+    narrator = Narrator(console)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupted)
+    with _folder(root) as folder:
+        laboratory = Laboratory(Site(folder), tied=True, progress=lambda line: narrator.say("lab", line))
+        try:
+            narrator.title("a Kubernetes control plane and six virtual nodes of eight H100 come up")
+            laboratory.up(
+                Settings(machine="p5.48xlarge", nodes=NODES, boot_seconds=20.0, provision_seconds=2.0),
+                agent_arguments=AGENT_ARGUMENTS,
+            )
+            laboratory.apply(workloads.policy(hang_tolerated="4s"))
+            narrator.say("lab", "6 nodes are in service; the policy `training` is applied, mode Enforce")
+            return asyncio.run(_tell(laboratory, narrator))
+        except KeyboardInterrupt:
+            narrator.say("lab", "interrupted; ending everything")
+            return 130
+        except TimeoutError as error:
+            narrator.say("✗ FALSE", str(error), "bold red")
+            kept = keep_logs(laboratory)
+            console.print(f"hint: the logs are in {kept}", style="yellow")
+            return 1
+        except (LabError, ControlPlaneError, ControlPlaneBuildError, NvmlBuildError) as error:
+            console.print(f"error: {error}", style="bold red", markup=False)
+            return 1
+        finally:
+            laboratory.down(keep=root is not None)
+
+
+def keep_logs(laboratory: Laboratory) -> Path:
+    """Copy the logs of a lab that goes away to a folder that stays."""
+    kept = Path(tempfile.mkdtemp(prefix="fleetwell-demo-logs-"))
+    root = laboratory.site.root
+    for log in [*root.rglob("*.log"), *root.rglob("events.jsonl")]:
+        copy = kept / log.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(log.read_bytes())
+    return kept
+
+
+if __name__ == "__main__":
+    sys.exit(run(None))
