@@ -130,5 +130,5 @@ def bookmark(version: int) -> bytes:
 async def until(condition: Callable[[], bool]) -> None:
     """Wait, for at most five seconds, until real sockets have brought about what a test expects."""
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 (the condition has no event to wait for)
+        while not condition():
             await asyncio.sleep(0.002)

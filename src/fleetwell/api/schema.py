@@ -204,12 +204,14 @@ class _Structural:
             rest = {k: v for k, v in node.items() if k not in {"anyOf", "default"}}
             return {**self._convert({**kind, **rest}), "nullable": True}
         out = {key: node[key] for key in _KEPT if node.get(key) not in (None, [], "")}
+        if "description" in out:
+            out["description"] = _plain(out["description"])
         if "enum" in out:
             out["type"] = "string"
         if "default" in node and self._defaults and node["default"] is not None:
             out["default"] = _without_nulls(msgspec.to_builtins(node["default"]))
         if "properties" in node:
-            docs = self._docs.get(node.get("struct", node.get("title", "")), {})
+            docs = self._docs.get(str(node.get("struct") or node.get("title")), {})
             out["properties"] = {
                 name: self._described(self._convert(field), docs.get(name))
                 for name, field in node["properties"].items()
@@ -223,6 +225,10 @@ class _Structural:
     @staticmethod
     def _described(schema: Json, text: str | None) -> Json:
         return {**schema, "description": text} if text else schema
+
+
+def _plain(docstring: str) -> str:
+    return " ".join(docstring.replace("``", "`").split())
 
 
 def _without_nulls(value: Any) -> Any:
@@ -251,5 +257,5 @@ def _docs_of(struct: ast.ClassDef) -> dict[str, str]:
             and isinstance(text.value, ast.Constant)
             and isinstance(text.value.value, str)
         ):
-            found[wire(field.target.id)] = " ".join(text.value.value.replace("``", "`").split())
+            found[wire(field.target.id)] = _plain(text.value.value)
     return found

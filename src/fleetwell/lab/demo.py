@@ -17,7 +17,6 @@ from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
-from rich.table import Table
 
 from fleetwell.api.incident import Phase
 from fleetwell.api.resources import Incident
@@ -146,30 +145,8 @@ class Story:
         self.check("both losses and all weights are equal, to the last bit", holds=disturbed == undisturbed)
 
     def _close(self) -> int:
-        table = Table(title="What happened (seconds since the start)", title_justify="left")
-        for column in (
-            "fault",
-            "node",
-            "seen",
-            "quarantined",
-            "drained",
-            "repaired",
-            "released",
-            "ended as",
-            "steps lost",
-        ):
-            table.add_column(column, justify="left" if column in {"fault", "node", "ended as"} else "right")
-        for incident, seen, lost in self._rows:
-            status = incident.status
-            if status is None:
-                continue
-            times = status.timeline
-            stamps = [times.quarantined, times.drained, times.remedied, times.ended]
-            cells = [f"{self._narrator.since(at.timestamp()):.1f}" if at else "-" for at in stamps]
-            fault = status.findings[0].fault if status.findings else ""
-            table.add_row(fault, incident.spec.node_name, seen, *cells, status.phase.value, lost)
         self._narrator.console.print()
-        self._narrator.console.print(table)
+        self._narrator.console.print(self._table(), highlight=False)
         if self._failed:
             for claim in self._failed:
                 self._narrator.say("✗ FALSE", claim, "bold red")
@@ -181,6 +158,23 @@ class Story:
         )
         return 0
 
+    def _table(self) -> str:
+        """Lay the incidents out, in seconds since the start."""
+        head = ("fault", "node", "seen", "quarantined", "drained", "repaired", "released", "steps lost", "ended as")
+        rows = [head]
+        for incident, seen, lost in self._rows:
+            status = incident.status
+            if status is None:
+                continue
+            times = status.timeline
+            stamps = [times.quarantined, times.drained, times.remedied, times.ended]
+            cells = [f"{self._narrator.since(at.timestamp()):.1f}s" if at else "-" for at in stamps]
+            fault = status.findings[0].fault if status.findings else ""
+            rows.append((fault, incident.spec.node_name, seen, *cells, lost, status.phase.value))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join(["What happened, in seconds since the start:", "", *lines])
+
     def _inject(self, fault: str, node: str, gpu: int | None) -> None:
         lines = faults.inject(self._hardware(node), fault, gpu)
         shown = lines[0] if lines else f"{fault} (the kernel log says nothing)"
@@ -191,7 +185,7 @@ class Story:
         if incident is None:
             raise LookupError(f"{node} has no incident")
         seen = self._watch.seen.get((node, condition))
-        self._rows.append((incident, f"{self._narrator.since(seen):.1f}" if seen else "-", lost))
+        self._rows.append((incident, f"{self._narrator.since(seen):.1f}s" if seen else "-", lost))
         return incident
 
     def _held(self, node: str, reason: str) -> bool:

@@ -24,6 +24,8 @@ from fleetwell.kube.resource import NODES, PODS
 
 T = TypeVar("T")
 _PREFIX = "fleetwell.io/"
+_NOT_YET = "NotYetChecked"
+"""Between a boot and the first look: nothing to tell."""
 _BAD = {"False": "red", "Unknown": "yellow", "True": "green"}
 
 
@@ -146,24 +148,31 @@ class Watch:
         if change.kind is ChangeKind.DELETED:
             self._narrator.say(name, "its Node object is gone")
             return
-        before = {} if change.old is None else {c.type: c for c in change.old.status.conditions}
-        for condition in change.object.status.conditions:
-            if not condition.type.startswith(_PREFIX):
-                continue
-            old = before.get(condition.type)
-            if condition.status != "True":
-                self.seen.setdefault((name, condition.type), now)
-            if old is not None and old.status != condition.status:
-                what = condition.type.removeprefix(_PREFIX)
-                text = f"{what} is {condition.status} ({condition.reason})"
-                if condition.status != "True":
-                    text += f": {condition.message}"
-                self._narrator.say(name, text, _BAD[condition.status])
+        self._conditions(change, now)
         if change.old is None and change.kind is ChangeKind.ADDED and self.nodes.synced.is_set():
             self._narrator.say(name, "joins the cluster, unproven")
         boot = change.object.status.node_info.boot_id
         if change.old is not None and change.old.status.node_info.boot_id not in {"", boot}:
             self._narrator.say(name, f"is up again, boot id {boot[:8]}")
+
+    def _conditions(self, change: Change[Node], now: float) -> None:
+        """Say in one line what changed together, for the same reason."""
+        name = change.object.metadata.name
+        before = {} if change.old is None else {c.type: c for c in change.old.status.conditions}
+        together: dict[tuple[str, str, str], list[str]] = {}
+        for condition in change.object.status.conditions:
+            if not condition.type.startswith(_PREFIX):
+                continue
+            old = before.get(condition.type)
+            if condition.status != "True" and condition.reason != _NOT_YET:
+                self.seen.setdefault((name, condition.type), now)
+            if old is not None and old.status != condition.status and condition.reason != _NOT_YET:
+                message = "" if condition.status == "True" else f": {condition.message}"
+                key = (condition.status, condition.reason, message)
+                together.setdefault(key, []).append(condition.type.removeprefix(_PREFIX))
+        for (status, reason, message), types in together.items():
+            what = f"{', '.join(types)} {'is' if len(types) == 1 else 'are'} {status} ({reason}){message}"
+            self._narrator.say(name, what, _BAD[status])
 
     def _incident(self, change: Change[Incident]) -> None:
         status = change.object.status

@@ -146,7 +146,14 @@ class Laboratory:
             for crd in crds:
                 await _until_established(client, crd["metadata"]["name"])
             await _apply_with(client, [m for m in manifests() if m["kind"] != "CustomResourceDefinition"])
-            await _apply_with(client, [workloads.device_plugin(), workloads.agent(self.site, agent_arguments)])
+            await _apply_with(
+                client,
+                [
+                    *workloads.replacement_rights(),
+                    workloads.device_plugin(),
+                    workloads.agent(self.site, agent_arguments),
+                ],
+            )
 
     async def _apply(self, objects: tuple[Raw, ...]) -> None:
         async with self._client() as client:
@@ -200,7 +207,7 @@ async def _until_established(client: Client, name: str, seconds: float = 30.0) -
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         crd = await client.get(CRDS, name)
-        for condition in crd.get("status", {}).get("conditions", []):
+        for condition in crd.get("status", {}).get("conditions") or []:
             if condition["type"] == "Established" and condition["status"] == "True":
                 return
             if condition["type"] == "NonStructuralSchema" and condition["status"] == "True":

@@ -29,6 +29,7 @@ from fleetwell.lab.site import DEVICE_RESOURCE
 log = structlog.get_logger(__name__)
 
 DEVICE_WAIT_SECONDS = 60.0
+TOKEN_WAIT_SECONDS = 30.0
 _RESTART_BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -115,7 +116,7 @@ class PodWorker:
         self._folder.mkdir(parents=True, exist_ok=True)
         refresh = None
         if self.pod.spec.service_account_name not in {"", "default"}:
-            await pod_environment.write_service_account(self._client, self.pod, self._plane, self._folder)
+            await self._first_token()
             refresh = asyncio.create_task(self._refresh_token())
         try:
             runs = [asyncio.create_task(self._keep(container, devices)) for container in self.pod.spec.containers]
@@ -212,6 +213,19 @@ class PodWorker:
         for index, gpu in enumerate(self._hardware.state.gpus):
             if gpu.uuid in devices:
                 self._hardware.hold(index, pid)
+
+    async def _first_token(self) -> None:
+        """Get a token; the Node authorizer may need a moment to learn that the pod is bound here."""
+        deadline = asyncio.get_running_loop().time() + TOKEN_WAIT_SECONDS
+        while True:
+            try:
+                await pod_environment.write_service_account(self._client, self.pod, self._plane, self._folder)
+            except KubeError:
+                if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(0.3)
+            else:
+                return
 
     async def _refresh_token(self) -> None:
         while True:

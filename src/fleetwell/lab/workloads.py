@@ -16,7 +16,16 @@ IMAGE = "fleetwell/lab"
 _EVERYTHING = [{"operator": "Exists"}]
 _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 
-CONTROLLER_ARGUMENTS: tuple[str, ...] = ("--agent-stale-after", "30s")
+AGENT_ARGUMENTS = (
+    *("--nvml-interval", "5s", "--nvml-deadline", "5s", "--sysfs-interval", "10s"),
+    *("--boot-grace", "5s", "--heartbeat", "10s"),
+)
+"""Shorter than an agent's defaults: a virtual machine boots in seconds, and its owner is watching."""
+
+CONTROLLER_ARGUMENTS = (
+    *("--agent-stale-after", "45"),
+    *("--replacement-kind", "lab.fleetwell.io/v1/MachineReplacement"),
+)
 
 
 def device_plugin() -> Raw:
@@ -34,9 +43,27 @@ def agent(site: Site, arguments: tuple[str, ...] = ()) -> Raw:
         *("--host-root", "$(FLEETWELL_HOST_ROOT)"),
         *("--state-dir", "$(FLEETWELL_HOST_ROOT)/var/lib/fleetwell"),
         *("--reboot-command", reboot),
+        *AGENT_ARGUMENTS,
         *arguments,
     ]
     return _daemonset("fleetwell-agent", NAMESPACE, command, account="fleetwell-agent")
+
+
+def replacement_rights() -> list[Raw]:
+    """Give the controller's rights on the one kind that it may create to have a machine replaced."""
+    name = "fleetwell-controller-replacements"
+    rule = {
+        "apiGroups": ["lab.fleetwell.io"],
+        "resources": ["machinereplacements"],
+        "verbs": ["get", "list", "watch", "create"],
+    }
+    kinds = {"apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": name}}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    account = {"kind": "ServiceAccount", "name": "fleetwell-controller", "namespace": NAMESPACE}
+    return [
+        {**kinds, "kind": "ClusterRole", "rules": [rule]},
+        {**kinds, "kind": "ClusterRoleBinding", "roleRef": role, "subjects": [account]},
+    ]
 
 
 def _daemonset(name: str, namespace: str, command: list[str], account: str = "") -> Raw:

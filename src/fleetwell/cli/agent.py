@@ -1,0 +1,129 @@
+"""``fleetwell agent``: the node's process."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import structlog
+
+from fleetwell.agent.main import StartError, run
+from fleetwell.agent.settings import Settings, Timing
+from fleetwell.api.fields import seconds
+from fleetwell.probes.inventory import Expected, parse_expect
+
+
+def _expectation(ctx: click.Context, param: click.Parameter, value: str) -> Expected:
+    del ctx, param
+    try:
+        return parse_expect([value])
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    del ctx, param
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(name, callback=_seconds, default=default, metavar="DURATION", help=help_text)
+
+
+@click.command("agent", context_settings={"auto_envvar_prefix": "FLEETWELL_AGENT", "show_default": True})
+@click.option("--node-name", envvar="NODE_NAME", required=True, help="Name of this machine's Node object.")
+@click.option("--host-root", type=click.Path(path_type=Path, file_okay=False), default="/", help="The host's root.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="/var/lib/fleetwell",
+    help="Where operations are recorded; on a disk of the host that survives a reboot.",
+)
+@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Default: the pod's own account.")
+@click.option("--namespace", default="fleetwell", help="Namespace of the heartbeat Lease.")
+@click.option(
+    "--expect",
+    callback=_expectation,
+    default="",
+    help="What the node must have, e.g. gpus=8,efa=32. Default: the instance type's GPUs, else the most seen here.",
+)
+@_duration("--nvml-interval", "20s", "Between two looks at NVML.")
+@_duration("--nvml-deadline", "15s", "After which NVML counts as hung.")
+@_duration("--sysfs-interval", "1m", "Between two looks at sysfs.")
+@_duration("--sysfs-deadline", "10s", "After which sysfs counts as hung.")
+@_duration("--boot-grace", "1m", "After a boot, for so long a look that finds something is repeated, not believed.")
+@_duration("--heartbeat", "1m", "Between two renewals of the Lease.")
+@click.option("--reboot-command", default="", help="What asks for an orderly reboot. Default: the host's systemctl.")
+@_duration("--orderly-reboot", "3m", "That an orderly reboot may take before sysrq is used.")
+@click.option(
+    "--proof-device",
+    type=click.Choice(["auto", "cuda", "cpu"]),
+    default="auto",
+    help="Where a proof computes; auto: on CUDA where there are GPUs.",
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log on stderr.")
+def command(
+    *,
+    node_name: str,
+    host_root: Path,
+    state_dir: Path,
+    kubeconfig: Path | None,
+    namespace: str,
+    expect: Expected,
+    nvml_interval: float,
+    nvml_deadline: float,
+    sysfs_interval: float,
+    sysfs_deadline: float,
+    boot_grace: float,
+    heartbeat: float,
+    reboot_command: str,
+    orderly_reboot: float,
+    proof_device: str,
+    log_format: str,
+) -> None:
+    """Watch this node's hardware, publish what is found, and carry out what the controller asks for.
+
+    Every option can also be set as FLEETWELL_AGENT_<OPTION>, e.g. FLEETWELL_AGENT_NVML_INTERVAL.
+    """
+    _log_to_stderr(log_format)
+    settings = Settings(
+        node_name=node_name,
+        host_root=host_root,
+        state_dir=state_dir,
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        expect=expect,
+        nvml=Timing(interval=nvml_interval, deadline=nvml_deadline, boot_grace=boot_grace),
+        sysfs=Timing(interval=sysfs_interval, deadline=sysfs_deadline, boot_grace=boot_grace),
+        heartbeat=heartbeat,
+        reboot_command=tuple(shlex.split(reboot_command)),
+        orderly_reboot=orderly_reboot,
+        proof_device=proof_device,
+    )
+    try:
+        sys.exit(run(settings))
+    except StartError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _log_to_stderr(log_format: str) -> None:
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer() if log_format == "json" else structlog.processors.LogfmtRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

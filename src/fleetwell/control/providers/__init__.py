@@ -1,0 +1,1 @@
+"""Who replaces a machine: one file for each way of asking for it."""

@@ -1,0 +1,96 @@
+"""When an episode begins, and when it does not because a person said that the node is to be left alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from fleetwell.api.incident import IncidentFinding, IncidentKind, IncidentSpec, IncidentStatus, Phase, Timeline
+from fleetwell.health.vocabulary import Recovery, Verdict, strongest
+from fleetwell.policy import story
+from fleetwell.policy.commands import released_by_person
+from fleetwell.policy.evidence import said_now, standing
+from fleetwell.policy.matching import pool_of
+from fleetwell.policy.view import Episode, NodeView, Policy
+
+
+class Opening(NamedTuple):
+    """An episode that must be opened."""
+
+    spec: IncidentSpec
+    status: IncidentStatus
+
+
+def opens(node: NodeView, policy: Policy | None, now: dt.datetime, past: Sequence[Episode] = ()) -> Opening | None:
+    """Say whether an episode must be opened for a node that has none open.
+
+    :param past: ended episodes of this node UID, by which a person's veto is known.
+    """
+    if policy is None or node.deleting:
+        return None
+    if node.unproven and not _admitted(node, past):
+        return _opening(IncidentKind.ADMISSION, node, policy, now)
+    stands = standing(said_now(node, now), node, policy.spec)
+    if not stands.now or _left_alone(node, [ask.finding for ask in stands.now], past):
+        return None
+    return _opening(IncidentKind.REPAIR, node, policy, now)
+
+
+def vetoed(node: NodeView, past_episodes: Iterable[Episode]) -> bool:
+    """Whether a person's word to leave this node alone still holds for all that is found on it now.
+
+    It ends with a new boot, a new component or a stronger recovery.
+    """
+    return _left_alone(node, said_now(node), past_episodes)
+
+
+def _left_alone(node: NodeView, findings: Iterable[IncidentFinding], past: Iterable[Episode]) -> bool:
+    asking = [it for it in findings if it.verdict is not Verdict.OK and it.recovery is not Recovery.NONE]
+    ended = [it for it in past if it.spec.node_uid == node.uid and it.status.boot_id == node.boot_id]
+    return any(_covers(it.status, asking) for it in ended)
+
+
+def _covers(status: IncidentStatus, findings: Sequence[IncidentFinding]) -> bool:
+    by_hand = status.phase is Phase.VETOED or released_by_person(status)
+    tested = status.phase is Phase.RELEASED and all(finding.suspected for finding in findings)
+    if not findings or not (by_hand or tested):
+        return False
+    components = {finding.component for finding in status.findings}
+    known = strongest([status.recovery, *(finding.recovery for finding in status.findings)])
+    return all(it.component in components and it.recovery.rank <= known.rank for it in findings)
+
+
+def _admitted(node: NodeView, past: Sequence[Episode]) -> bool:
+    """Whether this node was let in already and only its taint is still to go."""
+    return any(
+        it.spec.kind is IncidentKind.ADMISSION and it.spec.node_uid == node.uid and it.status.phase is Phase.RELEASED
+        for it in past
+    )
+
+
+def _opening(kind: IncidentKind, node: NodeView, policy: Policy, now: dt.datetime) -> Opening:
+    spec = IncidentSpec(kind=kind, node_name=node.name, node_uid=node.uid, policy=policy.name)
+    repair = kind is IncidentKind.REPAIR
+    status = IncidentStatus(
+        phase=Phase.TOLERATING if repair else Phase.PROVING,
+        since=now,
+        timeline=Timeline(opened=now),
+        policy_generation=policy.generation,
+        pool=node.pool or pool_of(node.labels, policy.spec),
+        machine=node.health.machine if node.health is not None else node.machine,
+        boot_id=node.boot_id,
+    )
+    if not repair:
+        return Opening(
+            spec, story.summarise(story.say(status, now, "opened: a new node has to prove itself"), "new node")
+        )
+    findings = said_now(node, now)
+    lead = standing(findings, node, policy.spec).lead
+    what = f"{lead.finding.fault} on {lead.finding.component}" if lead is not None else "a fault"
+    text = f"opened: {what}" + (f": {lead.finding.evidence}" if lead is not None and lead.finding.evidence else "")
+    recovery = lead.finding.recovery if lead is not None else Recovery.NONE
+    status = story.say(status, now, text[:300])
+    return Opening(spec, story.summarise(replace(status, findings=findings, recovery=recovery, counted_at=now), what))

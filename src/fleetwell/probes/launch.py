@@ -1,0 +1,56 @@
+"""How the children that are Python modules are started, at the least cost, and other programs without blocking.
+
+``-S`` and ``-s`` leave out ``site``, which nothing here needs: where the packages lie is passed in ``PYTHONPATH``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+import fleetwell
+
+PASSED_ON = "FLEETWELL_"
+"""Prefix of the variables that a child gets from the agent's own environment."""
+
+
+def module(name: str, settings: Mapping[str, object]) -> list[str]:
+    """Give the command line of a child that is one of our modules.
+
+    :param settings: what :func:`fleetwell.probes.report.settings` reads there.
+    """
+    return python(name, msgspec.json.encode(settings).decode())
+
+
+def python(name: str, *arguments: str) -> list[str]:
+    """Give the command line of one of our modules with any arguments."""
+    return [sys.executable, "-S", "-s", "-P", "-m", f"fleetwell.probes.{name}", *arguments]
+
+
+def program(argv: list[str], deadline: float) -> list[str]:
+    """Give the command line that runs another program.
+
+    The program may lie on a filesystem that hangs, and starting it would then hang too. So a Python that is certainly
+    in memory is started first, sets the alarm that ends it should the agent die, and becomes that program.
+    """
+    become = "import os,signal,sys; signal.alarm(int(sys.argv[1])); os.execvp(sys.argv[2], sys.argv[2:])"
+    return [sys.executable, "-S", "-s", "-P", "-c", become, str(int(deadline) + 10), *argv]
+
+
+@functools.cache
+def environment() -> Mapping[str, str]:
+    """Give a child's environment: as little as can be."""
+    ours = str(Path(fleetwell.__file__).resolve().parent.parent)
+    path = [ours, *(entry for entry in sys.path if entry.endswith("-packages") and entry != ours)]
+    passed_on = {key: value for key, value in os.environ.items() if key.startswith(PASSED_ON)}
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join(path),
+        **passed_on,
+    }

@@ -1,0 +1,54 @@
+"""The command line of the agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fleetwell.agent.settings import Settings
+from fleetwell.cli import agent
+from fleetwell.probes.inventory import Expected
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    kept: list[Settings] = []
+
+    def run(settings: Settings) -> int:
+        kept.append(settings)
+        return 0
+
+    monkeypatch.setattr(agent, "run", run)
+    monkeypatch.setattr(agent, "_log_to_stderr", lambda _format: None)
+    return kept
+
+
+def invoke(*arguments: str, **environment: str) -> Any:
+    return CliRunner().invoke(agent.command, arguments, env=environment)
+
+
+def test_times_are_durations_and_the_node_name_comes_from_the_pod(given: list[Settings]) -> None:
+    result = invoke("--nvml-interval", "3s", "--orderly-reboot", "1m30s", "--expect", "gpus=8,efa=32", NODE_NAME="n1")
+    assert result.exit_code == 0, result.output
+    (settings,) = given
+    assert settings.node_name == "n1"
+    assert settings.nvml.interval == 3
+    assert settings.orderly_reboot == 90
+    assert settings.expect == Expected(gpus=8, nics=32)
+
+
+def test_every_option_can_be_set_in_the_environment(given: list[Settings]) -> None:
+    result = invoke(NODE_NAME="n1", FLEETWELL_AGENT_SYSFS_INTERVAL="5s", FLEETWELL_AGENT_REBOOT_COMMAND="a 'b c'")
+    assert result.exit_code == 0, result.output
+    assert given[0].sysfs.interval == 5
+    assert given[0].reboot_command == ("a", "b c")
+
+
+@pytest.mark.parametrize("arguments", [("--nvml-interval", "soon"), ("--expect", "tpus=8")])
+def test_what_cannot_be_read_is_a_usage_error(given: list[Settings], arguments: tuple[str, str]) -> None:
+    result = invoke(*arguments, NODE_NAME="n1")
+    assert result.exit_code == 2
+    assert arguments[1] in result.output
+    assert given == []

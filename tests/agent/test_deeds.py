@@ -1,0 +1,136 @@
+"""What an agent does to its node, with commands and files that stand in for the host's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fleetwell.agent import deeds
+from fleetwell.agent.deeds import NodeDeeds
+from fleetwell.agent.settings import Settings
+from fleetwell.api.node_operation import NodeOperationSpec, OperationKind, OperationPhase
+from fleetwell.probes import launch
+from fleetwell.probes.inventory import Expected
+
+
+class Bench:
+    def __init__(self, tmp_path: Path) -> None:
+        self.root = tmp_path / "host"
+        self.state = tmp_path / "state"
+        self.paused = 0
+        (self.root / "proc").mkdir(parents=True)
+        (self.root / "usr/bin").mkdir(parents=True)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        self.paused += 1
+        yield
+
+    def deeds(self, reboot: str = "pass") -> NodeDeeds:
+        settings = Settings(
+            node_name="node-1",
+            host_root=self.root,
+            state_dir=self.state,
+            reboot_command=(sys.executable, "-c", reboot),
+            orderly_reboot=0.05,
+        )
+        return NodeDeeds(settings, Expected, self.pause)
+
+    def smi(self, script: str) -> None:
+        program = self.root / "usr/bin/nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(deeds, "SYNC_SECONDS", 0.0)
+    return Bench(tmp_path)
+
+
+def spec(kind: OperationKind, component: str = "") -> NodeOperationSpec:
+    return NodeOperationSpec(
+        kind=kind,
+        node_name="node-1",
+        node_uid="uid-1",
+        incident="incident-1",
+        operation_id="op-1",
+        expected_boot_id="boot-1",
+        deadline=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+        component=component,
+    )
+
+
+async def test_a_reset_asks_the_drivers_own_tool_for_that_gpu_with_the_probes_away(bench: Bench) -> None:
+    bench.smi('echo "$@"')
+    status = await bench.deeds().do(spec(OperationKind.RESET_GPU, "gpu/GPU-1"), 10)
+    assert status.phase is OperationPhase.SUCCEEDED
+    assert status.message == "--gpu-reset -i GPU-1"
+    assert bench.paused == 1
+
+
+async def test_a_reset_that_is_refused_says_the_tools_own_words(bench: Bench) -> None:
+    bench.smi('echo "GPU 00000000:53:00.0: In use by another client"; exit 255')
+    status = await bench.deeds().do(spec(OperationKind.RESET_GPU, "gpu/GPU-1"), 10)
+    assert status.phase is OperationPhase.FAILED
+    assert "In use by another client" in status.message
+
+
+async def test_a_reset_without_a_tool_or_of_no_gpu_fails_and_says_so(bench: Bench) -> None:
+    no_tool = await bench.deeds().do(spec(OperationKind.RESET_GPU, "gpu/GPU-1"), 10)
+    assert "no nvidia-smi" in no_tool.message
+    for component in ("host", "gpu/pci-0000:53:00", "nic/rdmap79s0", ""):
+        status = await bench.deeds().do(spec(OperationKind.RESET_GPU, component), 10)
+        assert status.phase is OperationPhase.FAILED
+
+
+async def test_a_reset_that_hangs_fails_at_its_deadline(bench: Bench) -> None:
+    bench.smi("sleep 600")
+    status = await bench.deeds().do(spec(OperationKind.RESET_GPU, "gpu/GPU-1"), 0.3)
+    assert status.phase is OperationPhase.FAILED
+    assert "no answer" in status.message
+
+
+async def test_an_orderly_reboot_that_does_not_come_is_followed_by_sysrq(bench: Bench) -> None:
+    trigger = bench.root / "proc/sysrq-trigger"
+    trigger.touch()
+    status = await bench.deeds().do(spec(OperationKind.REBOOT), 0.3)
+    assert trigger.read_bytes() == b"b"  # After the s, each a write from the start, as the kernel takes them.
+    assert status.phase is OperationPhase.FAILED
+    assert "sysrq had no effect" in status.message
+
+
+async def test_a_reboot_command_that_fails_is_named(bench: Bench) -> None:
+    status = await bench.deeds("raise SystemExit('not authorised')").do(spec(OperationKind.REBOOT), 5)
+    assert status.phase is OperationPhase.FAILED
+    assert "not authorised" in status.message
+    assert not (bench.root / "proc/sysrq-trigger").exists()
+
+
+async def test_logs_are_gathered_into_one_folder(bench: Bench) -> None:
+    (bench.root / "dev").mkdir()
+    (bench.root / "dev/kmsg").write_text("3,0,1,-;NVRM: a line\n")
+    bench.smi("echo the whole query")
+    status = await bench.deeds().do(spec(OperationKind.COLLECT_LOGS), 10)
+    assert status.phase is OperationPhase.SUCCEEDED
+    assert (bench.state / "logs/op-1/kernel.log").read_text() == "3,0,1,-;NVRM: a line\n"
+    assert (bench.state / "logs/op-1/nvidia-smi.txt").read_text() == "the whole query\n"
+
+
+async def test_a_proof_that_gives_nothing_is_uncertain(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "python", lambda *_: [sys.executable, "-c", "print('Segmentation fault')"])
+    status = await bench.deeds().do(spec(OperationKind.PROVE), 10)
+    assert status.phase is OperationPhase.UNCERTAIN
+    assert status.results == ()
+
+
+def test_the_orderly_reboot_reaches_the_host_from_inside_a_container() -> None:
+    inside = Settings(node_name="n", host_root=Path("/host"), state_dir=Path("/state"))
+    assert inside.orderly()[0] == "nsenter"
+    outside = Settings(node_name="n", host_root=Path("/"), state_dir=Path("/state"))
+    assert outside.orderly() == ["systemctl", "reboot"]

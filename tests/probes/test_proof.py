@@ -1,0 +1,76 @@
+"""The quick proof, as the child that it is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from fleetwell.agent.deeds import judge
+from fleetwell.api.node_operation import OperationPhase
+from fleetwell.health.vocabulary import Verdict
+from fleetwell.lab import machine
+from fleetwell.lab.hardware import Hardware
+from fleetwell.probes import launch, proof_cpu
+from fleetwell.probes.child import Answer, SupervisedChild
+from fleetwell.probes.protocol import ProofRow, read_proof
+
+
+@pytest.fixture
+def hardware(tmp_path: Path) -> Hardware:
+    return Hardware.create(machine.load("g6e.24xlarge"), tmp_path / "host", "seed")
+
+
+async def prove(hardware: Hardware, *more: str) -> tuple[ProofRow, ...]:
+    child = SupervisedChild("proof")
+    argv = launch.python("proof", "--level", "quick", "--host-root", str(hardware.root), *more)
+    environment = dict(launch.environment()) | {"FLEETWELL_NVML_STATE": str(hardware.state_file)}
+    outcome = await child.run(argv, deadline=30, env=environment)
+    assert isinstance(outcome, Answer), outcome
+    return read_proof(outcome.output)
+
+
+async def test_a_machine_that_is_well_passes(hardware: Hardware) -> None:
+    rows = await prove(hardware, "--expect-gpus", "4")
+    assert {row.verdict for row in rows} == {Verdict.OK}
+    assert {row.check for row in rows} == {"driver", "memory", "compute"}
+    assert judge(rows).phase is OperationPhase.SUCCEEDED
+
+
+async def test_a_gpu_that_is_lost_or_missing_or_bad_fails(hardware: Hardware) -> None:
+    with hardware.update() as state:
+        state.gpus[0].volatile.lost = True
+        state.gpus[1].lasting.absent = True
+        state.gpus[2].lasting.rows_failed = True
+    rows = await prove(hardware, "--expect-gpus", "4")
+    said = " ".join(row.detail for row in rows if row.verdict is Verdict.BAD)
+    assert "GpuMissing" in said
+    assert "GpuRowRemapFailed" in said
+    assert "GpuLost" in said
+    assert judge(rows).phase is OperationPhase.FAILED
+
+
+async def test_a_proof_that_cannot_compute_where_it_should_is_no_pass(hardware: Hardware) -> None:
+    rows = await prove(hardware, "--expect-gpus", "4", "--device", "cuda")
+    assert {row.check: row.verdict for row in rows}["compute"] is Verdict.UNKNOWN
+    assert judge(rows).phase is OperationPhase.UNCERTAIN
+
+
+def test_a_wrong_product_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiply = proof_cpu.multiply
+
+    def flip_one_bit(left: list[list[int]], right: list[list[int]]) -> list[list[int]]:
+        product = multiply(left, right)
+        product[17][42] ^= 1 << 9
+        return product
+
+    monkeypatch.setattr(proof_cpu, "multiply", flip_one_bit)
+    assert proof_cpu.compute()[0] == "BAD"
+
+
+def test_the_cpu_checks_take_less_than_a_second() -> None:
+    started = time.process_time()
+    assert proof_cpu.memory()[0] == "OK"
+    assert proof_cpu.compute()[0] == "OK"
+    assert time.process_time() - started < 1
