@@ -197,14 +197,30 @@ async def test_a_restarted_agent_adopts_findings_and_reads_no_old_line_as_new(no
     assert node.assessment.conditions() == conditions
 
 
-async def test_just_after_a_boot_a_look_that_finds_something_is_repeated_first(node: Node) -> None:
+async def test_just_after_a_boot_a_look_that_misses_something_is_repeated_first(node: Node) -> None:
     with node.hardware.update() as state:
-        state.missing_nics.add(node.hardware.machine.nics[0].name)
         state.gpus[0].lasting.absent = True
     node.nvml._timing = Timing(interval=60, deadline=20, boot_grace=3600)
-    assert await node.nvml.look() <= 2
+    for _ in range(3):
+        assert await node.nvml.look() <= 2
     assert node.faults() == set()
     assert node.condition(ConditionType.GPU) is ConditionStatus.UNKNOWN
+    with node.hardware.update() as state:
+        state.gpus[0].lasting.absent = False
+    assert await node.nvml.look() > 2
+    with node.hardware.update() as state:
+        state.gpus[0].lasting.absent = True
+    await node.nvml.look()
+    await node.nvml.look()
+    assert node.faults() == {"GpuMissing"}
+
+
+async def test_what_cannot_come_late_is_believed_just_after_a_boot(node: Node) -> None:
+    with node.hardware.update() as state:
+        state.gpus[0].lasting.rows_failed = True
+    node.nvml._timing = Timing(interval=60, deadline=20, boot_grace=3600)
+    await node.nvml.look()
+    assert node.faults() == {"GpuRowRemapFailed"}
 
 
 async def test_a_paused_probe_says_so_and_looks_at_the_end_of_the_pause(node: Node) -> None:

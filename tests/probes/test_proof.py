@@ -57,6 +57,16 @@ async def test_a_proof_that_cannot_compute_where_it_should_is_no_pass(hardware: 
     assert judge(rows).phase is OperationPhase.UNCERTAIN
 
 
+async def test_a_cuda_library_that_cannot_be_loaded_is_no_pass(hardware: Hardware) -> None:
+    folder = hardware.root / "usr/lib64"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "libcuda.so.1").write_text("no library")
+    rows = await prove(hardware, "--expect-gpus", "4", "--device", "cuda")
+    (compute,) = (row for row in rows if row.check == "compute")
+    assert compute.verdict is Verdict.UNKNOWN
+    assert "cannot be loaded" in compute.detail
+
+
 def test_a_wrong_product_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     multiply = proof_cpu.multiply
 

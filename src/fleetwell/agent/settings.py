@@ -15,7 +15,8 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     interval: float
     deadline: float
     boot_grace: float = 0.0
-    """For so long after a boot, a look that finds something is repeated instead of believed: devices may come late."""
+    """For so long after a boot, a look that misses something is repeated instead of believed: devices may come late.
+    Once a look was complete it is over."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,8 @@ log = structlog.get_logger(__name__)
 TRIGGER_GAP = 1.0
 """Seconds between looks at the least, however often one is asked for."""
 GRACE_RETRY = 2.0
+COMES_LATE = frozenset({"GpuMissing", "EfaMissing", "DriverNotLoaded", "GpuHandleError"})
+"""Faults that a machine shows while it boots and its devices are not all there yet; every other one is believed."""
 JITTER = 0.1
 """Part of the interval by which looks are moved, so that the agents of a fleet do not look in step."""
 
@@ -58,6 +60,7 @@ class ChildSource:
         self._wall = wall
         self._monotonic = monotonic
         self._triggered = asyncio.Event()
+        self._complete_once = False
         self._pauses = 0
         self._resumed = asyncio.Event()
         self._resumed.set()
@@ -122,11 +125,11 @@ class ChildSource:
     def _take(self, reports: tuple[protocol.ChildReport, ...]) -> bool:
         """Give the reports to triage; say whether all were believed."""
         at, boot = self._wall(), self._assessment.boot
-        young = boot.uptime(at) < self._timing.boot_grace
+        young = not self._complete_once and boot.uptime(at) < self._timing.boot_grace
         believed = True
         for report in reports:
             snapshot = report.snapshot(at=at, boot_id=boot.boot_id)
-            if young and (snapshot.observations or report.absent):
+            if young and (report.absent or any(one.fault in COMES_LATE for one in snapshot.observations)):
                 believed = False
                 continue
             if report.absent:
@@ -134,6 +137,7 @@ class ChildSource:
             else:
                 self._assessment.remember(report.probe, report.inventory)
                 self._assessment.take(snapshot)
+        self._complete_once = self._complete_once or believed
         return believed
 
     def _fail(self, outcome: Outcome) -> None:

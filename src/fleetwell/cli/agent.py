@@ -58,7 +58,7 @@ def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[...
 @_duration("--nvml-deadline", "15s", "After which NVML counts as hung.")
 @_duration("--sysfs-interval", "1m", "Between two looks at sysfs.")
 @_duration("--sysfs-deadline", "10s", "After which sysfs counts as hung.")
-@_duration("--boot-grace", "1m", "After a boot, for so long a look that finds something is repeated, not believed.")
+@_duration("--boot-grace", "1m", "After a boot, for so long a look that misses a device is repeated, not believed.")
 @_duration("--heartbeat", "1m", "Between two renewals of the Lease.")
 @click.option("--reboot-command", default="", help="What asks for an orderly reboot. Default: the host's systemctl.")
 @_duration("--orderly-reboot", "3m", "That an orderly reboot may take before sysrq is used.")

@@ -161,7 +161,7 @@ class Story:
     def _table(self) -> str:
         """Lay the incidents out, in seconds since the start."""
         head = ("fault", "node", "seen", "quarantined", "drained", "repaired", "released", "steps lost", "ended as")
-        rows = [head]
+        rows: list[tuple[str, ...]] = [head]
         for incident, seen, lost in self._rows:
             status = incident.status
             if status is None:

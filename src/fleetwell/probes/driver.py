@@ -43,6 +43,6 @@ def _find(host_root: Path, folders: tuple[str, ...], name: str) -> Path | None:
     return None
 
 
-def has_cuda(host_root: Path) -> bool:
-    """Tell whether CUDA's own library is installed: NVML alone does not compute."""
-    return _find(host_root, LIBRARY_FOLDERS, "libcuda.so.1") is not None
+def cuda(host_root: Path) -> Path | None:
+    """Find CUDA's own library below a host root: NVML alone does not compute."""
+    return _find(host_root, LIBRARY_FOLDERS, "libcuda.so.1")

@@ -9,6 +9,7 @@ the import alone takes seconds. Without CUDA (a virtual node, a machine without 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import enum
 import importlib.util
 import json
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 
 from fleetwell.probes import proof_cpu, report
-from fleetwell.probes.driver import has_cuda
+from fleetwell.probes.driver import cuda
 
 ORDER = ("OK", "CONFIG", "UNKNOWN", "BAD")
 
@@ -95,11 +96,19 @@ def _compute(results: Results, device: Device, host_root: Path, gpus: int) -> No
         results.add("memory", *proof_cpu.memory())
         results.add("compute", *proof_cpu.compute())
         return
-    if not has_cuda(host_root):
+    path = cuda(host_root)
+    if path is None:
         results.add("compute", "UNKNOWN", f"no libcuda.so.1 in any driver root below {host_root}: nothing was computed")
     elif importlib.util.find_spec("torch") is None:
         results.add("compute", "UNKNOWN", "torch is not installed here: nothing was computed")
     else:
+        try:
+            # torch asks for libcuda.so.1 by name, and gets the one that is loaded already. By itself it would search
+            # the image's own paths, where no runtime class has put the driver.
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            results.add("compute", "UNKNOWN", f"{path} cannot be loaded ({error}): nothing was computed")
+            return
         from fleetwell.probes import proof_cuda  # noqa: PLC0415 (imports torch)
 
         for row in proof_cuda.prove(gpus):
