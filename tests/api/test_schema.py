@@ -8,7 +8,7 @@ import pytest
 
 from fleetwell.api.manifests import manifests
 from fleetwell.api.resources import ALL, RemediationPolicy
-from fleetwell.api.schema import PRESENTATIONS, crds
+from fleetwell.api.schema import PRESENTATIONS, crds, unknown_fields
 
 Json = dict[str, Any]
 
@@ -77,7 +77,6 @@ def test_what_the_server_would_store_by_default_is_what_the_code_assumes() -> No
     ("change", "place"),
     [
         ({"tolerate": "5"}, "$.spec.rules[0].tolerate"),
-        ({"tolerat": "5m"}, "$.spec.rules[0]"),
         ({"ladder": [{"remedy": "kick"}]}, "$.spec.rules[0].ladder[0].remedy"),
     ],
 )
@@ -97,3 +96,21 @@ def test_manifests_hold_each_object_once_and_crds_come_first() -> None:
     kinds = [document["kind"] for document in documents]
     last_crd = max(i for i, kind in enumerate(kinds) if kind == "CustomResourceDefinition")
     assert set(kinds[: last_crd + 1]) == {"CustomResourceDefinition"}
+
+
+def test_a_field_that_does_not_exist_is_named_with_its_place_and_its_neighbour() -> None:
+    spec = {"selector": {}, "rules": [{"name": "a", "faults": ["*"]}, {"name": "b", "faults": ["*"], "tolerat": "5m"}]}
+    assert unknown_fields({"kind": "RemediationPolicy", "spec": spec}) == [
+        "$.spec.rules[1].tolerat is not a field; did you mean tolerate?"
+    ]
+
+
+def test_labels_of_a_selector_may_have_any_name() -> None:
+    spec = {"selector": {"matchLabels": {"a/b": "c"}}, "rules": [{"name": "a", "faults": ["*"]}]}
+    assert unknown_fields({"kind": "RemediationPolicy", "spec": spec}) == []
+
+
+def test_a_policy_of_a_newer_version_can_still_be_read() -> None:
+    body = {"selector": {}, "rules": [{"name": "a", "faults": ["*"], "storms": {"over": 3}}], "domains": ["rack"]}
+    policy = msgspec.convert({"metadata": {"name": "p"}, "spec": body}, RemediationPolicy)
+    assert policy.spec.rules[0].name == "a"

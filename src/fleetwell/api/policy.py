@@ -50,12 +50,14 @@ class ProofLevel(enum.StrEnum):
 
     NONE = "none"
     QUICK = "quick"
-    MEDIUM = "medium"
-    LONG = "long"
 
 
-class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename=wire, forbid_unknown_fields=True):
-    """A part of a spec that people write: unknown fields are errors, so that a typo is never silently ignored."""
+class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename=wire):
+    """A part of a spec that people write.
+
+    A field that this version does not know is left aside when an object comes from the API server, so that CRDs newer
+    than the controller cannot stop it; the server refuses a typo, and so does ``schema.unknown_fields`` for a file.
+    """
 
 
 class Rung(_Spec, frozen=True, kw_only=True):
@@ -175,13 +177,6 @@ DEFAULT_POOL_LABELS = (
 )
 
 
-class Expected(_Spec, frozen=True, kw_only=True):
-    """What each node must have, where the instance type's table is not to decide."""
-
-    gpus: Count | None = None
-    nics: Count | None = None
-
-
 class PolicySpec(_Spec, frozen=True, kw_only=True):
     """Spec of a RemediationPolicy."""
 
@@ -199,7 +194,6 @@ class PolicySpec(_Spec, frozen=True, kw_only=True):
     release: Release = Release()
     replacement: Replacement = Replacement()
     limits: Limits = Limits()
-    expected: Expected = Expected()
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename=wire, omit_defaults=True):
@@ -210,4 +204,4 @@ class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename=wire, omit_
     """How many nodes it governs."""
     open_incidents: int = 0
     problem: str = ""
-    """What keeps it from being enforced, and what to do; empty when nothing does."""
+    """What is wrong with it and what to do; empty when nothing is. Only a tie keeps it from starting anything new."""

@@ -8,6 +8,7 @@ for policies only, where a person should see what applies; statuses leave defaul
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import inspect
 from dataclasses import dataclass
@@ -140,6 +141,35 @@ PRESENTATIONS = {
 def crds() -> list[Json]:
     """Make the CustomResourceDefinitions of all kinds."""
     return [_crd(resource, PRESENTATIONS[resource.kind]) for resource in resources.ALL]
+
+
+def unknown_fields(manifest: Json) -> list[str]:
+    """Name the fields of an object of ours that its kind does not have, with their places and the nearest real name.
+
+    :raises ValueError: the object is of none of our kinds.
+    """
+    for crd in crds():
+        if crd["spec"]["names"]["kind"] == manifest.get("kind"):
+            schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+            return _unknown(manifest.get("spec"), schema, "$.spec")
+    raise ValueError(f"{manifest.get('kind')!r} is none of {', '.join(PRESENTATIONS)}")
+
+
+def _unknown(value: Any, schema: Json, place: str) -> list[str]:
+    if isinstance(value, list):
+        return [it for number, part in enumerate(value) for it in _unknown(part, schema["items"], f"{place}[{number}]")]
+    known = schema.get("properties")
+    if not isinstance(value, dict) or known is None:
+        return []
+    found = []
+    for name, part in value.items():
+        if name in known:
+            found += _unknown(part, known[name], f"{place}.{name}")
+        else:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+            found.append(f"{place}.{name} is not a field{hint}")
+    return found
 
 
 def _crd(resource: Any, presentation: Presentation) -> Json:

@@ -24,7 +24,7 @@ from fleetwell import __version__
 from fleetwell.api.fields import words
 from fleetwell.kube.client import Client
 from fleetwell.kube.config import load
-from fleetwell.kube.errors import ConfigError, Forbidden, KubeError, NotFound, Unauthorized
+from fleetwell.kube.errors import ConfigError, Forbidden, KubeError, NotFound, Unauthorized, Undecodable
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,4 +108,6 @@ def _hint(error: KubeError) -> str:
         return "fleetwell manifests | kubectl apply -f - installs fleetwell's kinds; `fleetwell incidents` lists names"
     if isinstance(error, Unauthorized | Forbidden):
         return "kubectl auth whoami says who you are to the cluster; ask for the rights that the message names"
+    if isinstance(error, Undecodable):
+        return "fleetwell manifests | kubectl apply -f - gives the cluster the kinds of this version of fleetwell"
     return "kubectl cluster-info says whether the API server can be reached"

@@ -120,7 +120,8 @@ def inject_(root: Path, fault: str | None, node: str | None, gpu: int | None, se
             click.echo(f"{spec.name:24} {spec.sentence}")
         return
     parameters = dict(_pair(setting) for setting in settings)
-    inject(_hardware(root, node), fault, gpu, **parameters)
+    for line in inject(_hardware(root, node), fault, gpu, **parameters):
+        click.echo(line)
 
 
 @command.command()

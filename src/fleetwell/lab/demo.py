@@ -58,6 +58,8 @@ class Story:
     async def tell(self) -> int:
         """Tell the story and give the exit code."""
         watch = self._watch
+        await asyncio.to_thread(self._lab.apply, workloads.serving())
+        await watch.until("the serving pod runs", lambda: watch.node_of("serving"), 30)
         self._narrator.title(f"a training job of {2 * RANKS_PER_NODE} ranks on 2 nodes starts under `fleetwell run`")
         await self._job.start()
         await watch.until("the job steps and has checkpointed", lambda: self._job.checkpointed >= 50, 120)
@@ -94,20 +96,18 @@ class Story:
         await asyncio.sleep(0.5)
         self._inject("gpu-lost", node, 0)
         await watch.until(f"{node} is drained", lambda: watch.phase(node) is Phase.REMEDYING, 60)
-        await watch.until("the job's pod is elsewhere", lambda: self._job.on_two_nodes(without=node), 60)
         return node
 
     async def _hung_diagnostic(self, bus: str) -> None:
         watch = self._watch
-        busy = {self._node_of(0), self._node_of(1), bus}
-        node = next(n.metadata.name for n in watch.nodes.items() if n.metadata.name not in busy)
+        node = watch.node_of("serving")
         unable = freeze.available()
         how = (
             "a frozen filesystem holds it in the kernel: SIGKILL does not end it"
             if unable is None
             else "it sleeps for ever"
         )
-        self._narrator.title(f"fault 3: on {node}, NVML hangs while {bus} is away ({how})")
+        self._narrator.title(f"fault 3: on {node}, where somebody serves, NVML hangs while {bus} is away ({how})")
         began = time.time()
         self._inject("nvml-hang" if unable else "nvml-hang-unkillable", node, None)
         condition = (node, "fleetwell.io/MonitoringHealthy")
@@ -212,7 +212,6 @@ async def _tell(laboratory: Laboratory, narrator: Narrator) -> int:
     async with Client(load(laboratory.plane.kubeconfig), user_agent="fleetwell-demo") as client:
         job = TrainingJob(laboratory, client)
         async with Watch(client, narrator, job.run_dir) as watch:
-            job.watch = watch
             try:
                 return await Story(laboratory, watch, narrator, job).tell()
             finally:

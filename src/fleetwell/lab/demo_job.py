@@ -15,14 +15,13 @@ import msgspec
 from fleetwell.kube.client import Client
 from fleetwell.kube.resource import JOBS
 from fleetwell.lab import workloads
-from fleetwell.lab.demo_watch import Watch
 from fleetwell.lab.laboratory import Laboratory
 from fleetwell.lab.ports import free_ports
 from fleetwell.lab.site import example
 
 JOB = "train"
 RANKS_PER_NODE = 2
-STEPS = 1400
+STEPS = 1000
 STEP_MS = 40
 EVERY = 50
 
@@ -46,7 +45,6 @@ class TrainingJob:
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self._twin_dir = laboratory.site.shared / "undisturbed"
         self._twin: subprocess.Popen[bytes] | None = None
-        self.watch: Watch | None = None
 
     @property
     def checkpointed(self) -> int:
@@ -93,13 +91,6 @@ class TrainingJob:
                 self._twin.wait(10)
             except subprocess.TimeoutExpired:
                 os.killpg(self._twin.pid, signal.SIGKILL)
-
-    def on_two_nodes(self, *, without: str) -> bool:
-        """Tell whether both pods run, on two nodes, none of them ``without``."""
-        if self.watch is None:
-            return False
-        nodes = {pod.spec.node_name for pod in (self.watch.pod_on(0), self.watch.pod_on(1)) if pod is not None}
-        return len(nodes) == 2 and without not in nodes
 
     async def complete(self) -> bool:
         """Wait until the Job controller has counted both pods, and tell whether it calls the Job complete."""

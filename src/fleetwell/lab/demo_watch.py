@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ from fleetwell.kube.resource import NODES, PODS
 
 T = TypeVar("T")
 _PREFIX = "fleetwell.io/"
+_UUID = re.compile(r"(GPU-[0-9a-f]{8})-[0-9a-f-]{27}")
+"""Eight digits of a GPU's UUID tell it from the others on a screen."""
 _NOT_YET = "NotYetChecked"
 """Between a boot and the first look: nothing to tell."""
 _BAD = {"False": "red", "Unknown": "yellow", "True": "green"}
@@ -43,6 +46,7 @@ class Narrator:
     def say(self, who: str, text: str, style: str = "") -> None:
         """Say one thing about somebody."""
         seconds = f"{self.since(time.time()):6.1f}s"
+        text = _UUID.sub(r"\1…", text)
         body = f"[{style}]{escape(text)}[/]" if style else escape(text)
         self.console.print(f"[dim]{seconds}[/]  [bold]{who:<10}[/] {body}", highlight=False, soft_wrap=True)
 
@@ -131,6 +135,14 @@ class Watch:
                 return pod
         return None
 
+    def node_of(self, app: str) -> str:
+        """Name the node on which a running pod with this label ``app`` is; empty when there is none."""
+        for pod in self.pods.items():
+            alive = pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
+            if alive and pod.metadata.labels.get("app") == app:
+                return pod.spec.node_name
+        return ""
+
     async def until(self, what: str, look: Callable[[], T], seconds: float) -> T:
         """Wait for a true answer and give it.
 
@@ -184,14 +196,16 @@ class Watch:
         texts = [f"{said.at.isoformat()} {said.text}" for said in status.decisions]
         fresh = texts[texts.index(last) + 1 :] if last in texts else texts
         for text in fresh:
-            self._narrator.say(change.object.spec.node_name, text.partition(" ")[2], "blue")
+            # What the condition said already is not said again.
+            decision = text.partition(" ")[2].partition(": NVRM")[0]
+            self._narrator.say(change.object.spec.node_name, decision, "blue")
         if texts:
             self._said[change.object.metadata.name] = texts[-1]
 
     def _pod(self, change: Change[Pod]) -> None:
         pod, old = change.object, change.old
-        index = pod.metadata.labels.get("batch.kubernetes.io/job-completion-index", "?")
-        who = f"job pod {index}"
+        index = pod.metadata.labels.get("batch.kubernetes.io/job-completion-index")
+        who = f"job pod {index}" if index is not None else f"{pod.metadata.labels.get('app')} pod"
         if change.kind is ChangeKind.DELETED:
             return
         if pod.status.phase == "Running" and (old is None or old.status.phase != "Running"):
@@ -223,5 +237,5 @@ class Watch:
                 )
             case {"event": "generation_ended", "reason": reason, "last_step": last, "saved_step": saved}:
                 root = event.get("root") or {}
-                why = f"; root: rank {root['rank']} on node {root['node']}" if "rank" in root else ""
+                why = f"; root: rank {root['rank']}: {root['line']}" if "rank" in root else ""
                 self._narrator.say("training", f"ends at step {last}, saved up to {saved}: {reason}{why}", "magenta")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -36,11 +37,18 @@ class LabError(RuntimeError):
 
 
 class Laboratory:
-    """One lab. ``tied`` ends it with this Python process, however that one ends."""
+    """One lab. ``tied`` ends it with this Python process, however that one ends; ``audit`` is the control plane's."""
 
-    def __init__(self, site: Site, *, tied: bool = False, progress: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        *,
+        tied: bool = False,
+        audit: bool = False,
+        progress: Callable[[str], None] = lambda _line: None,
+    ) -> None:
         self.site = site
-        self.plane = ControlPlane(site.controlplane, tied=tied)
+        self.plane = ControlPlane(site.controlplane, tied=tied, audit=audit)
         self._tied = tied
         self._progress = progress
 
@@ -51,8 +59,9 @@ class Laboratory:
         """
         if self.site.root.exists() and any(self.running().values()):
             raise LabError(f"a lab is up in {self.site.root}.\nhint: fleetwell lab down, or another --dir")
+        self._clear()
         self.site.root.mkdir(parents=True, exist_ok=True)
-        self.site.shared.mkdir(exist_ok=True)
+        self.site.shared.mkdir()
         settings_file(self.site).write_bytes(msgspec.json.encode(settings))
         try:
             self.plane.start(self._progress)
@@ -86,7 +95,19 @@ class Laboratory:
         if stuck:
             raise LabError(f"still there after SIGKILL: {', '.join(stuck)}; the folder {self.site.root} was kept")
         if not keep:
-            shutil.rmtree(self.site.root, ignore_errors=True)
+            self._clear()
+            with contextlib.suppress(OSError):
+                self.site.root.rmdir()
+
+    def _clear(self) -> None:
+        """Remove what a lab leaves, and nothing else that the folder may hold."""
+        if self.site.root.exists():
+            freeze.release_under(self.site.root)
+        for part in self.site.parts:
+            if part.is_dir():
+                shutil.rmtree(part, ignore_errors=True)
+            else:
+                part.unlink(missing_ok=True)
 
     def running(self) -> dict[str, bool]:
         """Tell of each process of the lab whether it is there."""

@@ -65,6 +65,13 @@ class Site:
         """A folder that every virtual node sees, as a shared filesystem would be."""
         return self.root / "shared"
 
+    @property
+    def parts(self) -> list[Path]:
+        """Everything that a lab puts into its folder."""
+        folders = [self.controlplane, self.logs, self.run, self.shared, self.root / "nodes"]
+        files = [self.kubeconfig, self.socket, self.root / "host.json", *self.root.glob("controller*.kubeconfig")]
+        return [*folders, *files]
+
     def node(self, name: str) -> NodeSite:
         """The folder of one virtual node."""
         return NodeSite(self.root / "nodes" / name)

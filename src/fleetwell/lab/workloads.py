@@ -127,6 +127,30 @@ def policy(*, mode: str = "Enforce", hang_tolerated: str = "10s") -> Raw:
     }
 
 
+def serving() -> Raw:
+    """Give a Deployment of somebody else's, which has all GPUs of one node and does not mind where it runs."""
+    labels = {"app": "serving"}
+    container = {
+        "name": "serve",
+        "image": IMAGE,
+        "command": ["sleep", "infinity"],
+        "resources": {"limits": {DEVICE_RESOURCE: "8"}},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "serving", "namespace": "default"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [container], "terminationGracePeriodSeconds": 2},
+            },
+        },
+    }
+
+
 def training_job(
     name: str, script: Path, run_dir: Path, endpoint: str, *, nodes: int, ranks_per_node: int, arguments: list[str]
 ) -> Raw:

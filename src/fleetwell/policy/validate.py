@@ -47,7 +47,7 @@ def _faults(rule: Rule) -> Iterator[str]:
                 yield f"faults: {name!r} matches no fault of the catalogue"
         elif name not in CATALOGUE:
             close = difflib.get_close_matches(name, [str(known) for known in CATALOGUE], n=1)
-            hint = f"; did you mean {close[0]}?" if close else "; `fleetwell faults` lists them"
+            hint = f"; did you mean {close[0]}?" if close else "; docs/conditions-and-faults.md lists them"
             yield f"faults: the catalogue has no fault {name!r}{hint}"
 
 

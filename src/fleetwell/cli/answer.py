@@ -1,0 +1,74 @@
+"""How ``diagnose``, ``check`` and ``prove`` answer: the same text or JSON, and exit codes that a monitor can rely on.
+
+0 well, 1 bad, 2 could not tell, 3 called wrongly. Whatever else goes wrong in here is a 2: a broken command must not
+be taken for a broken GPU, nor for a healthy one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+import msgspec
+
+from fleetwell.diagnose.diagnosis import EXIT_UNKNOWN, EXIT_USAGE, Diagnosis, text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class AnswerCommand(click.Command):
+    """A command whose exit code is the answer."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the command line; a wrong one is a 3, which click would call 2."""
+        try:
+            return super().make_context(*args, **kwargs)
+        except click.UsageError as error:
+            error.exit_code = EXIT_USAGE
+            raise
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run it; a failure of its own is a 2, which Python would call 1."""
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            error.exit_code = EXIT_USAGE
+            raise
+        except (click.exceptions.Exit, SystemExit):
+            raise
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("error: interrupted before there was an answer", err=True)
+        except Exception as error:  # noqa: BLE001 (any failure would else end with 1, which says that a GPU is bad)
+            click.echo(f"error: {type(error).__name__} while judging: {error}; there is no answer", err=True)
+            click.echo("hint: FLEETWELL_TRACEBACK=1 shows where; please report it", err=True)
+            if os.environ.get("FLEETWELL_TRACEBACK"):
+                raise
+        sys.exit(EXIT_UNKNOWN)
+
+
+def answering(function: F) -> F:
+    """Add the options that say how to answer."""
+    form = click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+    )
+    strict = click.option(
+        "--strict", is_flag=True, help="Exit code 1 also for what asks for no more than another start of the work."
+    )
+    return form(strict(function))
+
+
+def give(diagnosis: Diagnosis, *, output: str, strict: bool) -> NoReturn:
+    """Print the answer and end with its exit code."""
+    if output == "json":
+        said = msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
+    else:
+        said = text(diagnosis)
+    try:
+        click.echo(said)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read it has seen enough; the exit code is still the answer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(diagnosis.exit_code(strict=strict))
