@@ -17,7 +17,7 @@ import msgspec
 from fleetwell.lab import controlplane_flags as flags
 from fleetwell.lab import processes
 from fleetwell.lab.controlplane_build import Binaries, binaries
-from fleetwell.lab.controlplane_files import read_authority, write_files
+from fleetwell.lab.controlplane_files import read_authority, write_audit_policy, write_files
 from fleetwell.lab.kubeconfig import write_kubeconfig
 from fleetwell.lab.ports import free_ports
 from fleetwell.lab.processes import LabProcess
@@ -54,14 +54,15 @@ class ControlPlane:
     """A control plane below ``root``.
 
     ``tied`` ends it when this Python process is gone, however that comes; otherwise it runs until :meth:`stop`, here
-    or in a process that calls :meth:`attach`.
+    or in a process that calls :meth:`attach`. ``audit``: the API server notes each request that may change something.
     """
 
-    def __init__(self, root: Path, *, tied: bool = True, programs: Binaries | None = None) -> None:
+    def __init__(self, root: Path, *, tied: bool = True, programs: Binaries | None = None, audit: bool = False) -> None:
         self.root = root.resolve()
         self._files = flags.Files(self.root)
         self._tied = tied
         self._programs = programs
+        self._audit = audit
         self._state: _State | None = None
 
     @classmethod
@@ -98,6 +99,11 @@ class ControlPlane:
     def log(self, component: str) -> Path:
         """Return the log file of a component."""
         return self.root / "logs" / f"{component}.log"
+
+    @property
+    def audit_log(self) -> Path:
+        """What the API server noted, one ``audit.k8s.io/v1`` Event a line; there is none without ``audit``."""
+        return self._files.audit_log
 
     def running(self) -> dict[str, bool]:
         """Tell of each component whether its process is there."""
@@ -163,6 +169,8 @@ class ControlPlane:
         port, etcd_port = free_ports(2)
         self._state = _State(port, etcd_port)
         write_files(self._files, self.url)
+        if self._audit:
+            write_audit_policy(self._files)
         self._state_file.write_bytes(msgspec.json.encode(self._state))
         for name in (ETCD, APISERVER):
             progress(f"starting {name}")

@@ -1,5 +1,7 @@
 """What the programs of one control plane read: its certificates, and a kubeconfig for each of its own clients."""
 
+import msgspec
+
 from fleetwell.lab.controlplane_flags import LOOPBACK, SERVICE_ADDRESS, Files
 from fleetwell.lab.kubeconfig import write_kubeconfig
 from fleetwell.lab.pki import Authority, KeyPair, signing_key, write_public, write_secret
@@ -17,6 +19,25 @@ _CLIENTS = {
     "kube-scheduler": ("system:kube-scheduler", ()),
     "kube-controller-manager": ("system:kube-controller-manager", ()),
 }
+
+_AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        # How a pod is ended stands in the request's body: the grace, and which UID is meant.
+        {"level": "Request", "verbs": ["delete", "deletecollection"], "resources": [{"resources": ["pods"]}]},
+        {"level": "Request", "resources": [{"resources": ["pods/eviction"]}]},
+        {"level": "Metadata"},
+    ],
+}
+
+
+def write_audit_policy(files: Files) -> None:
+    """Have the API server note every request that may change something, with its sender's credential."""
+    files.audit_policy.parent.mkdir(parents=True, exist_ok=True)
+    files.audit_policy.write_bytes(msgspec.json.encode(_AUDIT_POLICY))
 
 
 def write_files(files: Files, url: str) -> None:

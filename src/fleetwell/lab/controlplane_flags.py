@@ -68,6 +68,16 @@ class Files:
         """The kubeconfig of one user."""
         return self.root / f"{name}.kubeconfig"
 
+    @property
+    def audit_policy(self) -> Path:
+        """What the API server notes of requests; without this file it notes nothing."""
+        return self.root / "audit-policy.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """Its notes, one ``audit.k8s.io/v1`` Event a line."""
+        return self.root / "logs" / "audit.log"
+
 
 def etcd(files: Files, port: int) -> list[str]:
     """Return etcd's flags. Its peer port is any free one, for there are no peers."""
@@ -87,7 +97,9 @@ def etcd(files: Files, port: int) -> list[str]:
 
 def apiserver(files: Files, port: int, etcd_port: int) -> list[str]:
     """Return the API server's flags."""
+    audit = [f"--audit-policy-file={files.audit_policy}", f"--audit-log-path={files.audit_log}"]
     return [
+        *(audit if files.audit_policy.exists() else ()),
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
         "--etcd-count-metric-poll-period=0",
         "--etcd-db-metric-poll-interval=0",
