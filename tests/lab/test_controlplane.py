@@ -11,6 +11,8 @@ import pytest
 from fleetwell.lab import processes, sessions
 from fleetwell.lab.controlplane import COMPONENTS, ControlPlane, ControlPlaneError
 from fleetwell.lab.controlplane_build import Binaries
+from fleetwell.lab.controlplane_files import write_audit_policy
+from fleetwell.lab.controlplane_flags import Files, apiserver
 
 
 def programs(folder: Path, script: str) -> Binaries:
@@ -46,6 +48,14 @@ def test_a_port_that_was_taken_meanwhile_is_replaced_by_another(tmp_path: Path) 
     with pytest.raises(ControlPlaneError, match="address already in use"):
         plane.start(said.append)
     assert sum("trying again" in line for line in said) == 2
+
+
+def test_the_api_server_notes_requests_only_where_that_was_asked_for(tmp_path: Path) -> None:
+    files = Files(tmp_path / "lab")
+    assert not [flag for flag in apiserver(files, 1, 2) if "audit" in flag]
+    write_audit_policy(files)
+    noting = [flag for flag in apiserver(files, 1, 2) if "audit" in flag]
+    assert noting == [f"--audit-policy-file={files.audit_policy}", f"--audit-log-path={files.audit_log}"]
 
 
 def test_a_folder_where_nothing_was_started_has_no_control_plane(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from fleetwell.policy.budget import Fleet, admit, budget_of, pace_of
 from fleetwell.policy.instructions import Granted, Quarantine, Request, RequestKind
 from fleetwell.policy.pools import Pools
 from fleetwell.policy.view import NodeView
-from policy.builders import START, UNKNOWN_XID, finding, minutes, node, policy
-from policy.world import World
+from policy.builders import REMAP, START, UNKNOWN_XID, finding, minutes, node, policy
+from policy.world import World, to_remedying
 
 
 def request(name: str, since: float = 0, kind: RequestKind = RequestKind.QUARANTINE) -> Request:
@@ -120,6 +120,22 @@ def test_working_capacity_is_still_bounded_while_too_much_is_lost() -> None:
     assert hold is not None
     assert hold.message.startswith("15 of 100 out, limit 10")
     assert not world.done(Quarantine)
+
+
+def test_a_machine_that_was_ordered_away_counts_as_out_until_its_capacity_is_back() -> None:
+    nodes = [node("ip-1", finding(REMAP)), *(node(f"ip-{it}") for it in range(2, 7))]
+    world = World.of(*nodes, policies=[policy(budget=DisruptionBudget(max_unavailable=1))])
+    to_remedying(world)
+    del world.nodes["ip-1"]
+    world.says("ip-2", finding())
+    world.turns(3)
+    hold = world.status("inc-2").hold
+    assert hold is not None
+    assert hold.message == "1 of 5 out, limit 1: inc-1 (in place of ip-1 nothing has come yet)"
+    world.nodes["ip-7"] = node("ip-7")
+    world.turns(3)
+    assert world.phase("inc-1") is Phase.REPLACED
+    assert world.done(Quarantine)[-1].node == "ip-2"
 
 
 def test_who_waits_for_a_person_counts_as_out_and_never_holds_the_pace() -> None:

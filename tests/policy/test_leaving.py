@@ -23,6 +23,14 @@ def test_s23_our_taint_taken_away_by_a_person_is_a_veto() -> None:
     assert len(world.done(Quarantine)) == 1
 
 
+def test_s23_our_taint_taken_away_without_a_trace_of_a_program_is_a_veto() -> None:
+    world = quarantined_world()
+    world.change("ip-1", our_taint=False, taint_removed_by="")
+    world.turns(4)
+    assert world.phase() is Phase.VETOED
+    assert len(world.done(Quarantine)) == 1
+
+
 def test_s23_a_veto_ends_with_a_new_boot_a_new_component_or_a_stronger_recovery() -> None:
     world = quarantined_world()
     world.change("ip-1", our_taint=False, taint_removed_by="kubectl-edit")
@@ -57,7 +65,7 @@ def test_a_mark_that_was_never_seen_is_not_missed() -> None:
 
 
 def test_programs_and_people_are_told_apart_by_their_field_manager() -> None:
-    programs = ("", "kubelet", "kube-controller-manager", "fleetwell", "karpenter", "node-feature-operator")
+    programs = ("kubelet", "kube-controller-manager", "fleetwell", "karpenter", "node-feature-operator")
     assert all(machine_writer(name) for name in programs)
     assert not any(machine_writer(name) for name in ("kubectl-edit", "kubectl-taint", "k9s", "Mozilla"))
 

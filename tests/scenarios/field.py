@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+import msgspec
 
 from fleetwell.api.incident import IncidentKind, Phase
 from fleetwell.api.resources import (
@@ -26,6 +30,7 @@ from fleetwell.lab import faults, workloads
 from fleetwell.lab.hardware import Hardware
 from fleetwell.lab.host import ask
 from fleetwell.lab.laboratory import Laboratory
+from fleetwell.lab.nvml_state import RecoveryAction
 
 T = TypeVar("T")
 QUARANTINE = "fleetwell.io/quarantine"
@@ -60,11 +65,53 @@ class Field:
         for policy in (await self.client.list(POLICIES)).items:
             await self.client.delete(POLICIES, policy.metadata.name)
 
+    async def start_controller(self, *arguments: str) -> None:
+        await asyncio.to_thread(self.lab.start_controller, *arguments)
+
+    async def kill_controller(self) -> None:
+        """End the controller as a power cut does: nothing is said, and the lease stays held until it runs out."""
+        process = self.lab.process("controller")
+        if process is not None and process.signal(signal.SIGKILL):
+            await asyncio.to_thread(process.wait, 5.0)
+
+    @asynccontextmanager
+    async def watching(self, node: str, seconds: float = 110.0) -> AsyncIterator[list[Node]]:
+        """Collect every version of a Node that the API server shows while the block lasts."""
+        seen: list[Node] = []
+        only = {"fieldSelector": f"metadata.name={node}"}
+        start = (await self.client.list(NODES, field_selector=only["fieldSelector"])).resource_version
+
+        async def follow() -> None:
+            watch = self.client.watch(NODES, resource_version=start, params=only, seconds=seconds, grace=5.0)
+            async with watch as frames:
+                async for frame in frames:
+                    if frame.type != "BOOKMARK":
+                        seen.append(msgspec.json.decode(frame.object, type=Node))  # noqa: PERF401 (live, not at the end)
+            raise AssertionError(f"the API server ended the watch of {node}: what came after was not seen")
+
+        task = asyncio.create_task(follow(), name=f"watching {node}")
+        try:
+            yield seen
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
     def hardware(self, node: str) -> Hardware:
         return Hardware(self.lab.site.node(node).host)
 
     async def inject(self, fault: str, node: str, gpu: int | None = None, **parameters: Any) -> None:
         await asyncio.to_thread(faults.inject, self.hardware(node), fault, gpu, **parameters)
+
+    async def driver_asks(self, node: str, action: RecoveryAction, gpu: int = 0) -> None:
+        """Let NVML advise a recovery of a GPU and nothing say so in the kernel log: a fault that can go again."""
+
+        def set_action() -> None:
+            with self.hardware(node).update() as state:
+                Hardware.gpu(state, gpu).volatile.recovery_action = action
+
+        await asyncio.to_thread(set_action)
 
     async def ask(self, command: str, **arguments: Any) -> Any:
         return await asyncio.to_thread(ask, self.lab.site, command, **arguments)

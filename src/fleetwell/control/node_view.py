@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fleetwell.api.node_health import Machine, NodeHealthStatus
-from fleetwell.kube.objects import Node
+from fleetwell.control.settings import MANAGER
+from fleetwell.kube.objects import ManagedFieldsEntry, Node
 from fleetwell.policy.view import QUARANTINE_TAINT, RESERVED_MARKS, UNPROVEN_TAINT, NodeView, PodsView
 
 MARKS = "fleetwell.io/marks"
@@ -62,7 +63,7 @@ def node_view(node: Node, beside: Beside) -> NodeView:
             for taint in spec.taints
             if taint.effect in _KEEPS_WORK_OFF and taint.key not in {QUARANTINE_TAINT, UNPROVEN_TAINT}
         ),
-        taint_removed_by="" if QUARANTINE_TAINT in keys else last_writer_of_taints(node),
+        taint_removed_by="" if QUARANTINE_TAINT in keys else mark_removed_by(node),
         marks=tuple(mark for mark in RESERVED_MARKS if mark in marks and mark in meta.annotations),
         deleting=meta.deletion_timestamp is not None,
         boot_id=node.status.node_info.boot_id,
@@ -90,12 +91,17 @@ def allocatable_gpus(node: Node) -> int:
     return -1
 
 
-def last_writer_of_taints(node: Node) -> str:
-    """Name the manager of the latest write that touches ``spec.taints``, else of the latest write to the spec.
+def mark_removed_by(node: Node) -> str:
+    """Name the field manager that is seen to have taken our mark away; empty when none is.
 
-    A writer that removes the last taint leaves no field behind, so who owns ``f:taints`` does not tell alone.
+    A writer that removes the last taint, or a cordon, leaves no field behind, so managedFields name nobody: that is how
+    ``kubectl taint NODE KEY-`` and ``kubectl uncordon`` look. What others wrote before says nothing about it.
     """
-    spec_writers = [entry for entry in node.metadata.managed_fields if entry.subresource == ""]
-    owning = [entry for entry in spec_writers if "f:taints" in ((entry.fields_v1 or {}).get("f:spec") or {})]
-    latest = max(owning or spec_writers, key=lambda entry: entry.time or "", default=None)
-    return latest.manager if latest else ""
+    what = "f:unschedulable" if CORDON_MARK in our_marks(node.metadata.annotations) else "f:taints"
+    owning = [entry for entry in node.metadata.managed_fields if entry.subresource == "" and _owns(entry, what)]
+    latest = max(owning, key=lambda entry: entry.time or "", default=None)
+    return latest.manager if latest and latest.manager != MANAGER else ""
+
+
+def _owns(entry: ManagedFieldsEntry, spec_field: str) -> bool:
+    return spec_field in ((entry.fields_v1 or {}).get("f:spec") or {})

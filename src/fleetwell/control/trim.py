@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from fleetwell.control.node_view import GPU_RESOURCES, MARKED_FOR, MARKS
@@ -10,6 +12,7 @@ from fleetwell.kube.objects import ManagedFieldsEntry, Node, NodeStatus
 from fleetwell.policy.view import RESERVED_MARKS
 
 _ANNOTATIONS = frozenset({MARKS, MARKED_FOR, *RESERVED_MARKS})
+_MARKED_FIELDS = ("f:taints", "f:unschedulable")
 _CONDITIONS = frozenset({"Ready", *ConditionType})
 
 
@@ -33,8 +36,7 @@ def trim_node(node: Node) -> Node:
 
 
 def _writer(entry: ManagedFieldsEntry) -> ManagedFieldsEntry:
-    """Keep who wrote when, and of the fields only whether the taints were among them."""
-    taints = "f:taints" in ((entry.fields_v1 or {}).get("f:spec") or {})
-    return ManagedFieldsEntry(
-        manager=entry.manager, time=entry.time, fields_v1={"f:spec": {"f:taints": {}}} if taints else None
-    )
+    """Keep who wrote when, and of the fields only whether those that hold our marks were among them."""
+    spec = (entry.fields_v1 or {}).get("f:spec") or {}
+    kept: dict[str, Any] = {name: {} for name in _MARKED_FIELDS if name in spec}
+    return ManagedFieldsEntry(manager=entry.manager, time=entry.time, fields_v1={"f:spec": kept} if kept else None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from fleetwell.api.fields import span, words
 from fleetwell.api.incident import Hold, IncidentKind, IncidentStatus, Phase
 from fleetwell.api.policy import DisruptionBudget
-from fleetwell.policy.case import PRECONDITION, unfinished
+from fleetwell.policy.case import PRECONDITION, ordered_away, unfinished
 from fleetwell.policy.instructions import Answer, Granted, Request, RequestKind
 from fleetwell.policy.pools import Out, Pool, Pools
 from fleetwell.policy.story import LOOK_AGAIN
@@ -180,11 +180,18 @@ def pace_interval(pool: str, fleet: Fleet) -> dt.timedelta:
 
 
 def _by_episodes(pool: str, known: Pool, fleet: Fleet) -> dict[str, Out]:
-    """Nodes that an open episode has taken, or has leave to take, though the mark may not be visible yet."""
+    """Nodes that an open episode has taken, or has leave to take, though the mark may not be visible yet.
+
+    A machine that was ordered away stays out, under its episode's name, until the capacity that replaces it is there.
+    """
     out = {}
     for episode in fleet.episodes.values():
         node = fleet.nodes.get(episode.spec.node_name)
-        if not _takes(episode.status, pool) or node is None or node.uid != episode.spec.node_uid:
+        if not _takes(episode.status, pool):
+            continue
+        if node is None or node.uid != episode.spec.node_uid:
+            if ordered_away(episode.status):
+                out[episode.name] = Out(why=f"in place of {episode.spec.node_name} nothing has come yet")
             continue
         if node.name in known.admitted and not (episode.spec.kind is IncidentKind.ADMISSION and node.unproven):
             why = f"our incident {episode.name}"

@@ -145,8 +145,8 @@ class Case:
 
 
 def machine_writer(field_manager: str) -> bool:
-    """Whether a program rather than a person wrote; an unknown writer is taken for a program."""
-    return not field_manager or _MACHINE_WRITER.search(field_manager.lower()) is not None
+    """Whether a program rather than a person wrote."""
+    return _MACHINE_WRITER.search(field_manager.lower()) is not None
 
 
 def next_rung(status: IncidentStatus, case: Case) -> Rung | None:

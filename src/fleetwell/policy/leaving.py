@@ -63,7 +63,10 @@ def _notice(status: IncidentStatus, now: dt.datetime) -> IncidentStatus:
 
 
 def watch_mark(status: IncidentStatus, case: Case) -> IncidentStatus:
-    """See whether our mark is still there. A person who takes it away has the last word; a program does not."""
+    """See whether our mark is still there. A person who takes it away has the last word; a program does not.
+
+    Where nothing shows a program it was a person: ``kubectl taint`` leaves no trace when it takes the last taint.
+    """
     mark = status.quarantine
     if mark is None or status.phase.ended:
         return status
@@ -73,13 +76,14 @@ def watch_mark(status: IncidentStatus, case: Case) -> IncidentStatus:
         return status
     writer = case.node.taint_removed_by
     if not machine_writer(writer):
-        text = f"our quarantine was taken away by hand ({writer}): the node is left alone until its evidence changes"
+        who = writer or "nothing shows a program"
+        text = f"our quarantine was taken away by hand ({who}): the node is left alone until its evidence changes"
         return story.move(status, Phase.VETOED, case.now, text)
     return _put_back(status, case, mark)
 
 
 def _put_back(status: IncidentStatus, case: Case, mark: QuarantineMark) -> IncidentStatus:
-    who = case.node.taint_removed_by or "an unknown program"
+    who = case.node.taint_removed_by
     status = replace(status, quarantine=replace(mark, seen=False, put_back=mark.put_back + 1))
     if mark.put_back < PUT_BACK_AT_MOST:
         return story.say(status, case.now, f"our mark was taken away by {who}, and is put back")

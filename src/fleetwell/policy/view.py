@@ -40,7 +40,7 @@ class NodeView:
     taints_of_others: tuple[str, ...] = ()
     """Keys of NoSchedule and NoExecute taints that are not ours."""
     taint_removed_by: str = ""
-    """Field manager that changed the taints last, where ours is missing."""
+    """Field manager that is seen to have taken our mark away, where it is missing; empty when none is."""
     marks: tuple[str, ...] = ()
     """Those of our own annotations in :data:`RESERVED_MARKS` that the node wears because of us."""
     deleting: bool = False
