@@ -35,6 +35,7 @@ def _write(path: Path, server: str, user: dict[str, object] | None = None) -> Pa
 def _no_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.delenv("FLEETWELL_SERVICE_ACCOUNT_DIR", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
@@ -106,6 +107,14 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         load(path, "broken")
     with pytest.raises(ConfigError, match="password"):
         load(_write(tmp_path / "config", "https://one", {"username": "u", "password": "p"}))
+
+
+def test_another_folder_can_be_named_for_the_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = _service_account(tmp_path / "account", monkeypatch)
+    monkeypatch.setenv("FLEETWELL_SERVICE_ACCOUNT_DIR", str(account))
+    config = load()
+    assert (config.server, config.namespace) == ("https://[fd00::1]:443", "gpu")
+    assert (config.ca_file, config.token_file) == (account / "ca.crt", account / "token")
 
 
 def test_secrets_are_not_shown() -> None:

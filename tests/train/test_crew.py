@@ -81,7 +81,27 @@ async def test_output_without_an_end_of_line_is_passed_on_in_pieces() -> None:
     assert lines[:2] == [b"[rank 3] one", b"[rank 3] two"]
     assert all(line.startswith(b"[rank 3] ") and len(line) < 17_000 for line in lines[:-1])
     assert sum(line.count(b"x") for line in lines) == 40_000
-    assert pump.last_line == "x" * 500
+    assert pump.last_words == "x" * 500
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            "Traceback\nRuntimeError: CUDA error: device lost\nFor debugging consider this\n",
+            "RuntimeError: CUDA error: device lost",
+        ),
+        ("[rank1]: torch.distributed.DistNetworkError: gone\n", "torch.distributed.DistNetworkError: gone"),
+        ("ValueError: first\nduring it\nKeyError: 'second'\n", "KeyError: 'second'"),
+        ("KeyboardInterrupt\n", "KeyboardInterrupt"),
+        ("loading\nsegfault soon\n\n", "segfault soon"),
+        ("", ""),
+    ],
+)
+async def test_the_last_words_are_the_exception_and_not_the_advice_below_it(said: str, words: str) -> None:
+    pump = OutputPump(0, io.BytesIO())
+    pump.data_received(said.encode())
+    assert pump.last_words == words
 
 
 def test_a_page_that_was_scribbled_on_reads_as_not_begun(tmp_path: Path) -> None:

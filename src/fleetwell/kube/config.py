@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lightkube.config.kubeconfig import SingleConfig
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_VARIABLE = "FLEETWELL_SERVICE_ACCOUNT_DIR"
+"""Names another folder with the same three files, where nothing can be mounted at the usual place."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class ConnectionConfig:
 
 
 def load(
-    kubeconfig: Path | None = None, context: str | None = None, *, service_account: Path = SERVICE_ACCOUNT
+    kubeconfig: Path | None = None, context: str | None = None, *, service_account: Path | None = None
 ) -> ConnectionConfig:
     """Find the API server: the file given, else ``$KUBECONFIG``, else the pod's service account, else ~/.kube/config.
 
@@ -64,6 +66,7 @@ def load(
         return from_kubeconfig(kubeconfig, context)
     if listed := [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]:
         return from_kubeconfig(next((path for path in listed if path.is_file()), listed[0]), context)
+    service_account = service_account or Path(os.environ.get(SERVICE_ACCOUNT_VARIABLE) or SERVICE_ACCOUNT)
     if context is None and os.environ.get("KUBERNETES_SERVICE_HOST") and (service_account / "token").is_file():
         return in_cluster(service_account)
     return from_kubeconfig(Path("~/.kube/config"), context)

@@ -17,10 +17,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import aiohttp
-from aiohttp.connector import AddrInfoType
 from yarl import URL
 
 from fleetwell.kube.backoff import Backoff
@@ -36,6 +34,10 @@ from fleetwell.kube.errors import (
     Unreachable,
     from_response,
 )
+from fleetwell.kube.http_library import aiohttp
+
+if TYPE_CHECKING:
+    from aiohttp.connector import AddrInfoType
 
 Fence: TypeAlias = Callable[[float], None]
 """Called with a request's timeout before it is sent; raises ``Fenced`` to keep it from being sent."""

@@ -41,6 +41,7 @@ from .protocol import (
     Welcome,
     WorkerFailed,
 )
+from .report import Reports
 from .run_record import RunRecord
 from .termination import leave_word
 
@@ -70,6 +71,7 @@ class Launcher:
         self._draining: Draining | None = None
         self._finished: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._link: Link | None = None
+        self._reports = Reports(settings.run_id)
 
     async def run(self) -> int:
         """Take the seat, work until the run is over or this node has to leave, and leave nothing behind."""
@@ -122,6 +124,7 @@ class Launcher:
         if self._drain_task is not None:
             self._drain_task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._reports.leave()
         if self._link is not None:
             await self._link.flush()
         for task in work:
@@ -240,6 +243,7 @@ class Launcher:
         if self._link is not None:
             self._link.say(WorkerFailed(self._crew.generation, failure))
         self._crew.end(f"rank {failure.rank} died")
+        self._reports.about(failure)
 
     def _conclude(self, concluded: Concluded) -> None:
         if self._exited is None and concluded.finish is None:

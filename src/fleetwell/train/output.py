@@ -9,6 +9,8 @@ from typing import BinaryIO
 
 _LONGEST = 16 * 1024  # a line is passed on in pieces of this size: progress bars never end one
 _KEPT = 50
+_ADVICE = 12  # lines that may follow an exception; one that stands further up was survived
+_EXCEPTION = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt)(?::|$)")
 _TORCH_PREFIX = re.compile(r"^\[rank\d+\]:\s*")  # torch's excepthook says the rank too
 
 
@@ -41,10 +43,15 @@ class OutputPump(asyncio.Protocol):
             self.closed.set_result(None)
 
     @property
-    def last_line(self) -> str:
-        """The last line that is not blank, cut to what fits a message."""
-        last = next((line.strip() for line in reversed(self.tail) if line.strip()), "")
-        return _TORCH_PREFIX.sub("", last)[:500]
+    def last_words(self) -> str:
+        """What the worker said of its end, cut to what fits a message.
+
+        That is the last line that names an exception, since libraries print advice below it (CUDA does); where none
+        does, the last line that is not blank.
+        """
+        lines = [_TORCH_PREFIX.sub("", line.strip()) for line in reversed(self.tail) if line.strip()]
+        telling = next((line for line in lines[:_ADVICE] if _EXCEPTION.match(line)), lines[0] if lines else "")
+        return telling[:500]
 
     def _emit(self, lines: list[bytes]) -> None:
         if not lines:

@@ -87,7 +87,7 @@ class Worker:
     def failure(self, node: int) -> Failure:
         """Describe the death."""
         code = self.code if self.code is not None else 1
-        return Failure(node, self.rank, self.pid, code, cause_of(code), self._pumps[1][0].last_line)
+        return Failure(node, self.rank, self.pid, code, cause_of(code), self._pumps[1][0].last_words)
 
     async def _gone(self) -> None:
         loop = asyncio.get_running_loop()
