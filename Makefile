@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-dev
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint fmt bench clean venv unit scenarios e2e help
+.PHONY: demo test lint fmt bench clean venv unit scenarios e2e fidelity fuzz help
 .DEFAULT_GOAL := help
 
 help: ## say what can be made
@@ -42,10 +42,18 @@ test: lint ## lint, types, import contracts, all tests (20 minutes on 2 cores, a
 	$(BIN)/fleetwell lab build
 	$(BIN)/python -m pytest
 
-bench: bench-latency ## every figure, with the command that gives it
+bench: bench-latency bench-flood bench-agent ## every figure, with the command that gives it
 
 bench-%: $(STAMP) ## one figure: make bench-latency
 	@$(BIN)/python bench/$*.py
+
+fidelity: $(STAMP) ## public inputs through the real readers: how many verdicts are right, in one table
+	@PYTHONPATH=tests $(BIN)/python -m fidelity.table
+
+SECONDS ?= 60
+fuzz: $(STAMP) ## the kernel-log readers by coverage, for SECONDS=60 (needs atheris, which it installs)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	@$(BIN)/python tests/health/fuzz_kernel_log.py $(SECONDS)
 
 clean: ## remove .venv and caches of this folder (the control plane stays in the user's cache)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

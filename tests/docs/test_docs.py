@@ -76,7 +76,8 @@ def mistake(line: str) -> str:
     except (click.MissingParameter, click.exceptions.Exit):
         return ""  # a page may name a verb without its arguments, or show --help
     except click.UsageError as error:
-        return error.format_message()
+        said = error.format_message()
+        return "" if "does not exist" in said else said  # the files of a page's examples are not here
     return ""
 
 
@@ -123,7 +124,7 @@ def test_every_command_that_is_shown_exists(page: Path) -> None:
 
 
 def test_a_command_that_is_not_there_would_be_noticed() -> None:
-    assert "there is no fleetwell diagnose" in mistake("fleetwell diagnose --kernel-log -")
+    assert "there is no fleetwell rehearse" in mistake("fleetwell rehearse policy.yaml")
     assert "--nod" in mistake("fleetwell lab up --nod 3")
     assert mistake("fleetwell lab inject gpu-lost gpu-1 --gpu x") != ""
     assert mistake("fleetwell manifests | kubectl apply -f -") == ""

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fleetwell.health.kernel_log import KernelLogReader
-from fleetwell.health.stimuli import Adopt, Event, RemedyDone, Tick
+from fleetwell.health.stimuli import Adopt, Event, NewBoot, RemedyDone, Tick
 from fleetwell.health.triage import conditions, findings, initial, step
 from fleetwell.health.triage_state import TriageSettings, TriageState
 from fleetwell.health.vocabulary import HOST, BootId, FaultName, Finding, Observation, Recovery, Verdict, gpu
@@ -261,3 +261,74 @@ def test_an_observation_made_by_hand_joins_like_any_other() -> None:
     state, _ = step(told(xid(79)), Event((one,)), SETTINGS)
     (finding,) = findings(state)
     assert finding.count == 2
+
+
+NONE = xid(154, ", GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+
+
+@pytest.mark.parametrize("apart", [1.0, 10_000.0])
+def test_the_driver_takes_back_what_it_asked_for(apart: float) -> None:
+    assert found(RESET, NONE, apart=apart) == {}
+    assert found(RESET, REBOOT, advice("0x9 (New)"), NONE, apart=apart) == {}
+    assert found(RESET, xid(45, ", pid=1, name=a, Ch 1"), NONE, apart=apart).get("GpuRecoveryActionReset") is None
+
+
+def test_what_the_driver_asks_for_after_it_took_something_back_counts() -> None:
+    assert found(RESET, NONE, REBOOT) == {"GpuRecoveryActionReboot": Recovery.REBOOT}
+    assert found(NONE, RESET) == {"GpuRecoveryActionReset": Recovery.RESET_GPU}
+
+
+def test_only_the_advice_is_taken_back_and_not_what_the_code_before_it_asks_for() -> None:
+    assert found(xid(119), REBOOT, NONE) == {"GpuGspTimeout": Recovery.RESET_GPU}
+    assert found(xid(119), REBOOT, xid(119), NONE) == {"GpuGspTimeout": Recovery.RESET_GPU}
+    assert found(xid(79), RESET, NONE) == {"GpuFallenOffBus": Recovery.REBOOT}
+    assert found(xid(31, ", pid=1, name=a, x"), REBOOT, NONE) == {"ApplicationFault": Recovery.RESTART_WORKLOAD}
+    assert found(xid(119), REBOOT, NONE, REBOOT, NONE) == {"GpuGspTimeout": Recovery.RESET_GPU}
+
+
+@pytest.mark.parametrize("lines", [(xid(167), REBOOT), (REBOOT, xid(167))])
+def test_a_code_that_only_the_advice_explained_is_a_riddle_again(lines: tuple[str, str]) -> None:
+    assert found(*lines) == {"GpuRecoveryActionReboot": Recovery.REBOOT}
+    (alone,) = found(xid(167)).items()
+    assert found(*lines, NONE) == dict([alone])
+
+
+def test_nothing_is_taken_back_on_another_gpu_or_from_a_later_time_or_of_another_boot() -> None:
+    assert found(RESET, NONE.replace(":b0:", ":b1:")) == {"GpuRecoveryActionReset": Recovery.RESET_GPU}
+    reader = KernelLogReader()
+    (late,), (none,) = reader.read(RESET, 2000.0), reader.read(NONE, 1000.0)
+    state, _ = step(initial(BootId("b"), SETTINGS), Event((late, none)), SETTINGS)
+    assert [one.fault for one in findings(state)] == ["GpuRecoveryActionReset"]
+    state, _ = step(told(RESET), NewBoot(BootId("c")), SETTINGS)
+    state, _ = step(state, Event(reader.read(NONE, 9000.0)), SETTINGS)
+    assert [one.fault for one in findings(state)] == ["GpuRecoveryActionReset"]
+
+
+def test_what_an_earlier_agent_found_is_taken_back_too() -> None:
+    adopted = Adopt(boot_id=BootId("b"), findings=findings(told(RESET)))
+    state, _ = step(initial(BootId("b"), SETTINGS), adopted, SETTINGS)
+    state, change = step(state, Event(KernelLogReader().read(NONE, 3000.0)), SETTINGS)
+    assert not findings(state)
+    assert [one.fault for one in change.closed] == ["GpuRecoveryActionReset"]
+
+
+REFUSED = (
+    "NVRM: nvCheckOkFailedNoLog: Check failed: Reset required [NV_ERR_RESET_REQUIRED] (0x62) returned from x @ g.c:1"
+)
+
+
+def test_calls_that_wait_for_an_outstanding_reset_are_no_finding_of_their_own() -> None:
+    assert found(xid(62), RESET, REFUSED, apart=9000) == {
+        "GpuHalted": Recovery.RESET_GPU,
+        "GpuRecoveryActionReset": Recovery.RESET_GPU,
+    }
+    assert found(xid(62), REFUSED, REFUSED) == {"GpuHalted": Recovery.RESET_GPU}
+
+
+def test_calls_that_wait_for_a_reset_nobody_asked_for_count() -> None:
+    assert found(REFUSED) == {"GpuResetRequired": Recovery.REBOOT}
+    assert "GpuResetRequired" in found(xid(31, ", pid=1, name=a, x"), REFUSED)
+    done = RemedyDone(recovery=Recovery.RESET_GPU, component=HOST, proof_passed=False)
+    state, _ = step(told(xid(62)), done, SETTINGS)
+    state, _ = step(state, Event(KernelLogReader().read(REFUSED, 5000.0)), SETTINGS)
+    assert {one.fault for one in findings(state)} == {"GpuHalted", "GpuResetRequired"}

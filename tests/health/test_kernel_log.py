@@ -123,7 +123,6 @@ def test_a_line_is_read_for_what_it_says(line: str, fault: str, component: str |
         "NVRM: Xid x invoked oom-killer: gfp_mask=0x140cca",
         "NVRM: GPU Board Serial Number: 0000000000000",
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.133.20",
-        xid(154, ", GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"),
     ],
 )
 def test_a_line_that_says_nothing_bad_of_the_hardware_is_no_observation(line: str) -> None:
@@ -144,6 +143,7 @@ def test_an_xid_line_that_cannot_be_read_is_unknown_and_not_nothing(line: str) -
         ("0x3 (Drain P2P)", "GpuRecoveryActionDrainP2P", "resetGpu"),
         ("0x4 (Drain and Reset)", "GpuRecoveryActionDrainAndReset", "resetGpu"),
         ("0x5 (Recover IMEX Domain)", "GpuRecoveryActionRecoverImex", "reboot"),
+        ("0x0 (None)", "GpuRecoveryActionNone", "none"),
         ("0x9 (Say A Prayer)", "GpuRecoveryActionUnknown", "support"),
         ("0x2 ()", "GpuRecoveryActionReboot", "reboot"),
     ],

@@ -43,6 +43,18 @@ def test_s23_a_veto_ends_with_a_new_boot_a_new_component_or_a_stronger_recovery(
     assert not vetoed(node("ip-1", finding(), uid="another"), past)
 
 
+def test_s23_what_was_still_listed_of_an_earlier_boot_is_not_what_the_person_looked_at() -> None:
+    old = finding(BUS, "gpu/GPU-2", boot="boot-0")
+    world = World.of(node("ip-1", finding(), old), node("ip-2"), node("ip-3"), policies=[policy()])
+    to_remedying(world)
+    world.turn()
+    world.change("ip-1", our_taint=False, taint_removed_by="kubectl-taint")
+    world.turn()
+    past = list(world.episodes.values())
+    assert vetoed(node("ip-1", finding()), past)
+    assert not vetoed(node("ip-1", finding(), finding(BUS, "gpu/GPU-2")), past)
+
+
 def test_a_taint_taken_away_by_a_program_is_put_back_once_and_then_a_person_is_asked() -> None:
     world = quarantined_world()
     world.change("ip-1", our_taint=False, taint_removed_by="kubelet")

@@ -26,6 +26,15 @@ def test_a_passed_proof_releases_and_our_marks_go() -> None:
     assert world.status().timeline.proved is not None
 
 
+def test_a_fault_of_configuration_is_an_answer_and_no_failure() -> None:
+    world = bad_world()
+    to_proving(world)
+    missing = ProofResult(check="dcgm", verdict="CONFIG", detail="the host engine is older than the driver")
+    world.operation("inc-1-p1", OperationPhase.SUCCEEDED, results=(missing,))
+    world.turns(2)
+    assert world.phase() is Phase.RELEASED
+
+
 def test_the_release_is_wanted_until_the_marks_are_gone() -> None:
     world = bad_world()
     to_proving(world)

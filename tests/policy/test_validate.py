@@ -1,6 +1,7 @@
+import pytest
 from msgspec.structs import replace
 
-from fleetwell.api.policy import Remedy, Replacement, Rule, Rung, Selector
+from fleetwell.api.policy import Proof, ProofLevel, Remedy, Replacement, Rule, Rung, Selector
 from fleetwell.policy.validate import problems
 from policy.builders import HARD, SILENCE, TEMPLATE, spec
 
@@ -49,3 +50,19 @@ def test_names_twice_an_empty_selector_and_no_pool_labels_are_named() -> None:
     assert any("another rule has this name" in it for it in found)
     assert any(it.startswith("selector:") for it in found)
     assert any(it.startswith("poolLabels:") for it in found)
+
+
+@pytest.mark.parametrize(
+    ("level", "deadline", "good"),
+    [
+        ("quick", "1m", True),
+        ("medium", "10m", True),
+        ("long", "10m", False),
+        ("long", "1h", True),
+        ("none", "0s", True),
+    ],
+)
+def test_a_proof_that_cannot_end_in_time_is_named(level: str, deadline: str, *, good: bool) -> None:
+    found = problems(spec(proof=Proof(level=ProofLevel(level), deadline=deadline)))
+    assert (found == []) is good
+    assert good or "proof.deadline: 10m is too short for level long" in found[0]

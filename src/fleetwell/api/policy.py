@@ -50,6 +50,8 @@ class ProofLevel(enum.StrEnum):
 
     NONE = "none"
     QUICK = "quick"
+    MEDIUM = "medium"
+    LONG = "long"
 
 
 class _Spec(msgspec.Struct, frozen=True, kw_only=True, rename=wire):

@@ -16,12 +16,16 @@ from fleetwell import __version__
 
 VERBS = {
     "agent": "the node's process: watch the hardware, publish, carry out operations",
+    "check": "look once at this machine's GPUs and adapters, and say what is wrong",
     "controller": "the cluster's process: decide and act, step by step, within the budget",
+    "diagnose": "what is wrong with a machine, told from kernel log, nvidia-smi, DCGM, bug report or sysfs",
     "explain": "why a node is as it is, what comes next, and how to stop it",
+    "faults": "every kind of fault: what it means, what is done about it, how it ends",
     "incidents": "open and past incidents; hold, release, approve or retry one",
     "lab": "a real control plane and virtual GPU nodes on this machine",
     "manifests": "print what a cluster needs before agents and controller start",
     "nodes": "GPU nodes and how they are",
+    "prove": "the active test of this machine's GPUs",
     "run": "start training workers and keep them going; takes torchrun's flags",
 }
 

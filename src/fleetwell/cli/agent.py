@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
-import structlog
 
+from fleetwell.agent.http import split_address
+from fleetwell.agent.logs import log_to_stderr
 from fleetwell.agent.main import StartError, run
 from fleetwell.agent.settings import Settings, Timing
 from fleetwell.api.fields import seconds
@@ -33,8 +33,24 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
         raise click.BadParameter(str(error)) from error
 
 
+def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    del ctx, param
+    try:
+        if value:
+            split_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
 def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return click.option(name, callback=_seconds, default=default, metavar="DURATION", help=help_text)
+
+
+def _second_opinion(interval: float, deadline: float, boot_grace: float, *, again: float) -> Timing | None:
+    if not interval:
+        return None
+    return Timing(interval=interval, deadline=deadline, boot_grace=boot_grace, again=min(again, interval))
 
 
 @click.command("agent", context_settings={"auto_envvar_prefix": "FLEETWELL_AGENT", "show_default": True})
@@ -52,14 +68,38 @@ def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[...
     "--expect",
     callback=_expectation,
     default="",
-    help="What the node must have, e.g. gpus=8,efa=32. Default: the instance type's GPUs, else the most seen here.",
+    help="What the node must have: gpus=8,efa=32,ib=8, and ib-gbps=400 for rates. Default: the instance type's GPUs, "
+    "the interfaces that were requested, else the most seen here.",
 )
 @_duration("--nvml-interval", "20s", "Between two looks at NVML.")
 @_duration("--nvml-deadline", "15s", "After which NVML counts as hung.")
 @_duration("--sysfs-interval", "1m", "Between two looks at sysfs.")
 @_duration("--sysfs-deadline", "10s", "After which sysfs counts as hung.")
+@_duration("--nvidia-smi-interval", "10m", "Between two looks at nvidia-smi, where it is installed; 0s: never.")
+@_duration("--dcgm-interval", "5m", "Between two looks at DCGM's health, where it is installed; 0s: never.")
+@_duration("--operand-pause", "1h", "That the GPU operator may keep its parts paused before it is a finding.")
 @_duration("--boot-grace", "1m", "After a boot, for so long a look that misses a device is repeated, not believed.")
+@click.option(
+    "--maintenance",
+    type=click.Choice(["auto", "ec2", "gce", "off"]),
+    default="auto",
+    help="Whose metadata server is asked for announced maintenance; auto: as the machine's firmware names its vendor.",
+)
+@_duration("--maintenance-interval", "1m", "Between two questions for announced maintenance.")
+@click.option("--metadata-url", default="", help="Where that server is. Default: at the provider's own address.")
 @_duration("--heartbeat", "1m", "Between two renewals of the Lease.")
+@click.option(
+    "--metrics-address",
+    callback=_address,
+    default="0.0.0.0:9420",
+    metavar="HOST:PORT",
+    help='Where metrics are scraped and jobs report; "" for nowhere.',
+)
+@click.option(
+    "--report-socket",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Unix socket where jobs report too, for those that may mount its folder. Default: none.",
+)
 @click.option("--reboot-command", default="", help="What asks for an orderly reboot. Default: the host's systemctl.")
 @_duration("--orderly-reboot", "3m", "That an orderly reboot may take before sysrq is used.")
 @click.option(
@@ -81,8 +121,16 @@ def command(
     nvml_deadline: float,
     sysfs_interval: float,
     sysfs_deadline: float,
+    nvidia_smi_interval: float,
+    dcgm_interval: float,
+    operand_pause: float,
     boot_grace: float,
+    maintenance: str,
+    maintenance_interval: float,
+    metadata_url: str,
     heartbeat: float,
+    metrics_address: str,
+    report_socket: Path | None,
     reboot_command: str,
     orderly_reboot: float,
     proof_device: str,
@@ -92,7 +140,7 @@ def command(
 
     Every option can also be set as FLEETWELL_AGENT_<OPTION>, e.g. FLEETWELL_AGENT_NVML_INTERVAL.
     """
-    _log_to_stderr(log_format)
+    log_to_stderr(log_format)
     settings = Settings(
         node_name=node_name,
         host_root=host_root,
@@ -102,7 +150,15 @@ def command(
         expect=expect,
         nvml=Timing(interval=nvml_interval, deadline=nvml_deadline, boot_grace=boot_grace),
         sysfs=Timing(interval=sysfs_interval, deadline=sysfs_deadline, boot_grace=boot_grace),
+        nvidia_smi=_second_opinion(nvidia_smi_interval, 30.0, boot_grace, again=2 * nvml_interval),
+        dcgm=_second_opinion(dcgm_interval, 45.0, boot_grace, again=3 * nvml_interval),
+        operand_pause=operand_pause,
+        maintenance=maintenance,
+        maintenance_timing=Timing(interval=maintenance_interval, deadline=10.0),
+        metadata_url=metadata_url,
         heartbeat=heartbeat,
+        metrics_address=metrics_address,
+        report_socket=report_socket,
         reboot_command=tuple(shlex.split(reboot_command)),
         orderly_reboot=orderly_reboot,
         proof_device=proof_device,
@@ -111,19 +167,3 @@ def command(
         sys.exit(run(settings))
     except StartError as error:
         raise click.ClickException(str(error)) from error
-
-
-def _log_to_stderr(log_format: str) -> None:
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if log_format == "json" else structlog.processors.LogfmtRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )

@@ -19,6 +19,12 @@ from fleetwell.diagnose.diagnosis import EXIT_UNKNOWN, EXIT_USAGE, Diagnosis, te
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class WronglyCalledError(click.UsageError):
+    """The command line makes no sense; nothing was judged."""
+
+    exit_code = EXIT_USAGE
+
+
 class AnswerCommand(click.Command):
     """A command whose exit code is the answer."""
 
@@ -27,21 +33,20 @@ class AnswerCommand(click.Command):
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            error.exit_code = EXIT_USAGE
-            raise
+            raise WronglyCalledError(error.format_message(), error.ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; a failure of its own is a 2, which Python would call 1."""
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            error.exit_code = EXIT_USAGE
-            raise
+            raise WronglyCalledError(error.format_message(), error.ctx) from error
         except (click.exceptions.Exit, SystemExit):
             raise
         except (KeyboardInterrupt, click.Abort):
             click.echo("error: interrupted before there was an answer", err=True)
-        except Exception as error:  # noqa: BLE001 (any failure would else end with 1, which says that a GPU is bad)
+        except Exception as error:
+            # Any failure whatever: Python would end with 1, which says that a GPU is bad.
             click.echo(f"error: {type(error).__name__} while judging: {error}; there is no answer", err=True)
             click.echo("hint: FLEETWELL_TRACEBACK=1 shows where; please report it", err=True)
             if os.environ.get("FLEETWELL_TRACEBACK"):

@@ -98,7 +98,8 @@ def _by_xid(name: str) -> Fault | None:
 
 
 def _least(entry: Fault) -> str:
-    return f"; nothing weaker than {entry.least} helps" if entry.least.rank > 0 and entry.least != entry.recovery else ""
+    stronger = entry.least.rank > 0 and entry.least != entry.recovery
+    return f"; nothing weaker than {entry.least} helps" if stronger else ""
 
 
 def _ends(entry: Fault) -> str:

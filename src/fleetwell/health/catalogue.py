@@ -43,7 +43,7 @@ class UnknownFaultError(LookupError):
     """The catalogue has no fault of that name; nothing was changed."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"no fault named {name[:64]!r} in the catalogue; `fleetwell faults` lists the ones there are")
+        super().__init__(f"no fault named {name[:64]!r} in the catalogue; docs/conditions-and-faults.md lists them")
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,12 +35,14 @@ def transition(old: Condition | None, new: Condition, now: float) -> Condition:
 
 
 def moves_conditions(finding: Finding, entry: Fault) -> bool:
-    """Say whether a finding may move conditions: never what applications did, nor what asks for nothing."""
+    """Say whether a finding may move conditions: never what applications did, nor what asks for nothing.
+
+    Only that the agent itself is blind is said though nothing is asked for.
+    """
     if not entry.touches_node:
         return False
-    return finding.verdict is Verdict.BAD or (
-        finding.verdict is Verdict.UNKNOWN and finding.recovery is not Recovery.NONE
-    )
+    asks = finding.recovery is not Recovery.NONE or entry.fault_class is FaultClass.MONITORING
+    return finding.verdict is Verdict.BAD or (finding.verdict is Verdict.UNKNOWN and asks)
 
 
 def conditions_of(

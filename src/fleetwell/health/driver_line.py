@@ -19,11 +19,14 @@ class DriverKind(enum.Enum):
     BUS_LOSS_TAIL = "last of the three records of a bus loss"
     GPU_LOST = "lost"
     INIT_FAILED = "initialisation failed"
+    GSP_SILENT = "the system processor does not answer"
     RESET_REQUIRED = "reset required"
     API_MISMATCH = "versions differ"
     LINK_MASK_STUCK = "link mask cannot be read"
     GPU_NAMED = "address and UUID"
-    TASK_HUNG = "hung task"
+    TASK_HUNG = "hung task of the GPU stack"
+    OTHER_TASK_HUNG = "hung task of another program: its stack tells whether it hangs in the driver"
+    DRIVER_FRAME = "stack frame inside the driver"
     NCCL_CRASH = "crash in the collective library"
 
 
@@ -37,43 +40,85 @@ class DriverLine(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
-_GPU: Final = rf"(?:GPU\d{{0,3}} ?(?:at PCI:)?(?P<pci>{PCI})?:? ?)?"
+_GPU: Final = rf"(?:GPU\d{{0,3}} ?(?:at )?(?:PCI:)?(?P<pci>{PCI})?:? ?)?"
 _NVRM: Final = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        (DriverKind.BUS_LOSS_HEAD, rf"NVRM: The NVIDIA GPU (?P<pci>{PCI})\s*\Z"),
-        (DriverKind.BUS_LOSS_TAIL, r"NVRM: fallen off the bus and is not responding to commands"),
-        (DriverKind.GPU_NAMED, rf"NVRM: GPU at (?:PCI:)?(?P<pci>{PCI}): (?P<uuid>GPU-[0-9a-f-]{{36}})\s*\Z"),
-        (DriverKind.FALLEN_OFF_BUS, rf"NVRM: {_GPU}GPU has fallen off the bus"),
-        (DriverKind.INIT_FAILED, rf"NVRM: {_GPU}RmInitAdapter failed!"),
-        (DriverKind.INIT_FAILED, rf"NVRM: {_GPU}rm_init_adapter failed(?:.{{0,60}}minor number (?P<unit>\d{{1,4}}))?"),
-        (DriverKind.API_MISMATCH, r"NVRM: API mismatch: "),
-        (DriverKind.LINK_MASK_STUCK, rf"NVRM: {_GPU}knvlinkUpdatePostRxDetLinkMask_IMPL: Failed "),
-        (DriverKind.RESET_REQUIRED, rf"NVRM: {_GPU}.{{0,400}}?\[NV_ERR_RESET_REQUIRED\]"),
-        (DriverKind.GPU_LOST, rf"NVRM: {_GPU}.{{0,400}}?\[NV_ERR_GPU_IS_LOST\]"),
+    (word, kind, re.compile(pattern))
+    for word, kind, pattern in (
+        ("The NVIDIA", DriverKind.BUS_LOSS_HEAD, rf"NVRM: The NVIDIA GPU (?P<pci>{PCI})\s*\Z"),
+        ("fallen off", DriverKind.BUS_LOSS_TAIL, r"NVRM: fallen off the bus and is not responding to commands"),
+        (
+            "GPU-",
+            DriverKind.GPU_NAMED,
+            rf"NVRM: GPU at (?:PCI:)?(?P<pci>{PCI}): (?P<uuid>GPU-[0-9a-f-]{{36}})\s*\Z",
+        ),
+        ("fallen off", DriverKind.FALLEN_OFF_BUS, rf"NVRM: {_GPU}GPU has fallen off the bus"),
+        ("RmInit", DriverKind.INIT_FAILED, rf"NVRM: {_GPU}RmInitAdapter(?: failed!|: Cannot initialize)"),
+        (
+            "rm_init",
+            DriverKind.INIT_FAILED,
+            rf"NVRM: {_GPU}rm_init_adapter failed(?:.{{0,60}}minor number (?P<unit>\d{{1,4}}))?",
+        ),
+        ("BAR", DriverKind.INIT_FAILED, rf"NVRM: BAR\d is 0M @ 0x0 \(PCI:(?P<pci>{PCI})\)"),
+        ("heartbeat", DriverKind.GSP_SILENT, rf"NVRM: {_GPU}.{{0,80}}?GSP RM heartbeat timed out"),
+        ("API mism", DriverKind.API_MISMATCH, r"NVRM: API mismatch: "),
+        (
+            "knvlinkUp",
+            DriverKind.LINK_MASK_STUCK,
+            rf"NVRM: {_GPU}knvlinkUpdatePostRxDetLinkMask_IMPL: Failed ",
+        ),
+        ("[NV_ERR_RESET", DriverKind.RESET_REQUIRED, rf"NVRM: {_GPU}.{{0,400}}?\[NV_ERR_RESET_REQUIRED\]"),
+        ("[NV_ERR_GPU_IS", DriverKind.GPU_LOST, rf"NVRM: {_GPU}.{{0,400}}?\[NV_ERR_GPU_IS_LOST\]"),
     )
 )
+_WITHOUT_COLON: Final = ("NVRM RmInitAdapter", "NVRM rm_init_adapter", "NVRM GPU 0")
+"""How drivers 515 to 525 begin these lines."""
+NVRM_WORDS: Final = tuple({word: None for word, _, _ in _NVRM})
+"""One of these stands in every driver line without an Xid that says something."""
+
+_GPU_TASK: Final = r"(?:nvidia|nv-|nvc:|nvsm|dcgm|UVM |irq/\d{1,5}-nvidia)"
 _HUNG: Final = re.compile(
-    r"INFO: task (?P<unit>(?:nvidia|nv-|nvsm|dcgm|irq/\d{1,5}-nvidia)[^:]{0,60}):(?P<pid>\d{1,10})"
-    r" blocked for more than \d"
+    r"INFO: task (?P<unit>.{1,24}):(?P<pid>\d{1,10}) blocked (?:in I/O wait )?for more than \d", re.DOTALL
 )
-_NCCL: Final = re.compile(r".{1,16}\[(?P<pid>\d{1,10})\]: segfault at .{1,200}? in libnccl\.so", re.DOTALL)
+_LOCKED: Final = re.compile(
+    r"watchdog: BUG: soft lockup - CPU#\d{1,5} stuck for \d{1,6}s! "
+    rf"\[(?P<unit>{_GPU_TASK}.{{0,20}}):(?P<pid>\d{{1,10}})\]",
+    re.DOTALL,
+)
+_OF_GPU_STACK: Final = re.compile(_GPU_TASK)
+_FRAME: Final = re.compile(r" {1,4}\??\s{0,4}[\w.]{1,80}\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[nvidia(?:_\w{1,16})?[\] ]")
+_NCCL: Final = re.compile(
+    r"(?:.{1,16}\[(?P<pid>\d{1,10})\]: segfault at |traps: .{1,16}\[(?P<trapped>\d{1,10})\] )"
+    r".{1,200}? in libnccl(?:-net)?\.so",
+    re.DOTALL,
+)
 
 
 def parse_driver(text: str) -> DriverLine | None:
     """Read a line about a GPU that carries no Xid; None for any other line."""
+    if text.startswith(_WITHOUT_COLON):
+        text = f"NVRM: {text[5:]}"
     if text.startswith("NVRM: "):
-        for kind, pattern in _NVRM:
-            match = pattern.match(text)
-            if match is not None:
+        for word, kind, pattern in _NVRM:
+            if word in text and (match := pattern.match(text)) is not None:
                 return _line(kind, match.groupdict())
-    elif text.startswith("INFO: task "):
-        match = _HUNG.match(text)
-        return _line(DriverKind.TASK_HUNG, match.groupdict()) if match else None
-    elif "]: segfault at " in text[:48]:
+    elif text.startswith(("INFO: task ", "watchdog: BUG: soft")):
+        return _stuck(text)
+    elif text.startswith(" "):
+        return DriverLine(kind=DriverKind.DRIVER_FRAME) if _FRAME.match(text) else None
+    if "libnccl" in text:
         match = _NCCL.match(text)
-        return _line(DriverKind.NCCL_CRASH, match.groupdict()) if match else None
+        return DriverLine(kind=DriverKind.NCCL_CRASH, pid=int(match[1] or match[2])) if match else None
     return None
+
+
+def _stuck(text: str) -> DriverLine | None:
+    if (match := _LOCKED.match(text)) is not None:
+        return _line(DriverKind.TASK_HUNG, match.groupdict())
+    match = _HUNG.match(text)
+    if match is None:
+        return None
+    own = _OF_GPU_STACK.match(match["unit"]) is not None
+    return _line(DriverKind.TASK_HUNG if own else DriverKind.OTHER_TASK_HUNG, match.groupdict())
 
 
 def _line(kind: DriverKind, fields: dict[str, str | None]) -> DriverLine:

@@ -10,9 +10,11 @@ import msgspec
 from fleetwell.health.catalogue import UNKNOWN_XID, XidRule, fault, for_xid
 from fleetwell.health.driver_line import DriverKind
 from fleetwell.health.nic_line import NicKind
+from fleetwell.health.nvlink4 import Nvlink4, decode_nvlink4
 from fleetwell.health.nvlink5 import Decoded, decode
 from fleetwell.health.sxid_line import SxidKind
-from fleetwell.health.vocabulary import FaultName, Recovery, Verdict
+from fleetwell.health.system_line import SystemKind, SystemLine
+from fleetwell.health.vocabulary import SECONDARY, FaultName, Recovery, Verdict
 from fleetwell.health.xid_line import (
     XidLine,
     nvlink_number,
@@ -47,6 +49,10 @@ _RECOVERY_TEXTS: Final = {
     "drain and reset": "GpuRecoveryActionDrainAndReset",
     "recover imex domain": "GpuRecoveryActionRecoverImex",
 }
+NOTHING_ASKED: Final = "GpuRecoveryActionNone"
+"""What a 154 says that takes an earlier one back."""
+RECOVERY_ASKED: Final = frozenset({"GpuRecoveryActionUnknown", *(name for name in _RECOVERY_TEXTS.values() if name)})
+"""What a 154 says that asks for something."""
 _RECOVERY_NUMBERS: Final = ("none", "gpu reset required", "node reboot required", "drain p2p", "drain and reset")
 
 _DRIVER: Final = {
@@ -54,17 +60,44 @@ _DRIVER: Final = {
     DriverKind.BUS_LOSS_TAIL: "GpuFallenOffBus",
     DriverKind.GPU_LOST: "GpuLost",
     DriverKind.INIT_FAILED: "GpuInitFailed",
+    DriverKind.GSP_SILENT: "GpuGspTimeout",
     DriverKind.RESET_REQUIRED: "GpuResetRequired",
     DriverKind.API_MISMATCH: "DriverLibraryMismatch",
     DriverKind.LINK_MASK_STUCK: "NvlinkMaskStuck",
     DriverKind.TASK_HUNG: "DriverTaskHung",
+    DriverKind.DRIVER_FRAME: "DriverTaskHung",
     DriverKind.NCCL_CRASH: "ApplicationCrash",
 }
 _NIC: Final = {
     NicKind.ADMIN_QUEUE_DEAD: "EfaAdminQueueDead",
     NicKind.INIT_FAILED: "EfaInitFailed",
+    NicKind.ADAPTER_INIT_FAILED: "NicInitFailed",
     NicKind.RESOURCES: "EfaResources",
     NicKind.HEALTH_COMPROMISED: "NicHealthCompromised",
+    NicKind.COMMAND_TIMEOUT: "NicCommandTimeout",
+    NicKind.TRANSMIT_TIMEOUT: "NicTransmitStuck",
+    NicKind.OVERHEATING: "NicOverheating",
+    NicKind.POWER_LIMITED: "NicPowerLimited",
+    NicKind.MODULE_UNPLUGGED: "NicModuleUnplugged",
+    NicKind.LINK_DOWN: "NicLinkFlapping",
+}
+_SYSTEM: Final = {
+    SystemKind.PCIE_FATAL: "PcieFatalError",
+    SystemKind.PCIE_UNRECOVERED: "PcieFatalError",
+    SystemKind.PCIE_NON_FATAL: "PcieErrorsUncorrected",
+    SystemKind.PCIE_CORRECTED: "PcieErrorRate",
+    SystemKind.MEMORY_UNCORRECTED: "HostMemoryUncorrectable",
+    SystemKind.GPU_PROGRAM_OUT_OF_MEMORY: "ApplicationOutOfMemory",
+    SystemKind.STORAGE_TIMEOUT: "StorageTimeouts",
+    SystemKind.STORAGE_ERROR: "StorageErrors",
+    SystemKind.STORAGE_GONE: "StorageGone",
+    SystemKind.STORAGE_READ_ONLY: "StorageReadOnly",
+}
+_NIC_PCIE: Final = {
+    SystemKind.PCIE_FATAL: "NicPcieFatal",
+    SystemKind.PCIE_UNRECOVERED: "NicPcieFatal",
+    SystemKind.PCIE_NON_FATAL: "NicPcieErrors",
+    SystemKind.PCIE_CORRECTED: "NicPcieErrors",
 }
 _SWITCH: Final = {
     SxidKind.FATAL: "NvswitchFatal",
@@ -86,9 +119,16 @@ def of_driver(kind: DriverKind) -> Meaning | None:
     return by_catalogue(name) if name else None
 
 
-def of_nic(kind: NicKind) -> Meaning:
-    """Give what a network driver's line means."""
-    return by_catalogue(_NIC[kind])
+def of_nic(kind: NicKind) -> Meaning | None:
+    """Give what a network driver's line means; None for the ones that only help to read others."""
+    name = _NIC.get(kind)
+    return by_catalogue(name) if name else None
+
+
+def of_system(line: SystemLine) -> Meaning:
+    """Give what a line about the machine around the GPUs means."""
+    of_adapter = line.driver not in {"", "nvidia"}
+    return by_catalogue(_NIC_PCIE[line.kind] if of_adapter else _SYSTEM[line.kind])
 
 
 def of_switch(kind: SxidKind) -> Meaning | None:
@@ -111,11 +151,13 @@ def of_recovery_action(number: int, text: str) -> Meaning | None:
     return by_catalogue(name) if name else None
 
 
-def of_xid(line: XidLine, driver_branch: int | None) -> Meaning | None:
-    """Give what an Xid line means by itself; None for a 154 that says that nothing is asked for (any more)."""
+def of_xid(line: XidLine, driver_branch: int | None) -> Meaning:
+    """Give what an Xid line means by itself."""
     if line.xid == _RECOVERY_CHANGED:
         action = recovery_action(line.message)
-        return of_recovery_action(*action) if action else by_catalogue("GpuRecoveryActionUnknown")
+        if action is None:
+            return by_catalogue("GpuRecoveryActionUnknown")
+        return of_recovery_action(*action) or by_catalogue(NOTHING_ASKED)
     own = _own_meaning(line, driver_branch)
     if line.caused_by is None:
         return own
@@ -129,7 +171,7 @@ def _own_meaning(line: XidLine, driver_branch: int | None) -> Meaning:
         return _of_nvlink5(line, driver_branch)
     rule = for_xid(line.xid)
     if line.xid == _NVLINK_ERROR:
-        return _of_rule(rule, link=nvlink_number(line.message))
+        return _of_nvlink4(rule, line.message)
     if line.xid == _GRAPHICS_EXCEPTION:
         return _of_rule(rule, unit=processor_unit(line.message))
     if line.gpu_instance is not None:
@@ -139,6 +181,19 @@ def _own_meaning(line: XidLine, driver_branch: int | None) -> Meaning:
 
 def _of_rule(rule: XidRule, link: int | None = None, unit: str = "") -> Meaning:
     return Meaning(fault=rule.fault, verdict=rule.verdict, recovery=rule.recovery, link=link, unit=unit)
+
+
+def _of_nvlink4(rule: XidRule, message: str) -> Meaning:
+    link = nvlink_number(message)
+    match decode_nvlink4(message):
+        case Nvlink4.NOTED:
+            return by_catalogue("NvlinkNoted", link)
+        case Nvlink4.PARITY if link is not None:
+            return by_catalogue("NvlinkWorn", link)  # by its rate: fewer are an error of the link
+        case Nvlink4.SECONDARY:
+            return _of_rule(rule, link=link, unit=SECONDARY)
+        case _:
+            return _of_rule(rule, link=link)
 
 
 def _instance(line: XidLine) -> str:

@@ -1,7 +1,8 @@
-"""Reads the kernel log for what it says about GPUs, NVSwitches and network adapters.
+"""Reads the kernel log for what it says about GPUs, NVSwitches, network adapters and the machine around them.
 
 :func:`parse` reads one message. :class:`KernelLogReader` is fed with records and gives observations: it drops what
-user space wrote, joins the records of one event, puts addresses to components, and says when records are missing.
+user space wrote, joins the records of one event, puts addresses to components, counts what says something by its rate
+only, and says when records are missing. Floods go through :mod:`fleetwell.health.kernel_flood`.
 """
 
 from __future__ import annotations
@@ -10,29 +11,39 @@ import collections
 import functools
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from fleetwell.health.device_names import DeviceNames
 from fleetwell.health.driver_line import DriverKind, DriverLine, parse_driver
 from fleetwell.health.evidence import evidence
-from fleetwell.health.kernel_findings import Meaning, by_catalogue, of_driver, of_nic, of_switch, of_xid
+from fleetwell.health.kernel_findings import (
+    Meaning,
+    by_catalogue,
+    of_driver,
+    of_nic,
+    of_switch,
+    of_system,
+    of_xid,
+)
 from fleetwell.health.kmsg_record import KmsgRecord
-from fleetwell.health.nic_line import NicLine, parse_nic
-from fleetwell.health.pci_address import normalise_pci
+from fleetwell.health.line_rates import RATES, LineRates
+from fleetwell.health.nic_line import NicKind, NicLine, parse_nic
 from fleetwell.health.sxid_line import SxidLine, parse_sxid
-from fleetwell.health.vocabulary import HOST, Component, Observation, Recovery, gpu, nic, nvlink, nvswitch
+from fleetwell.health.system_line import SystemLine, parse_system
+from fleetwell.health.vocabulary import HOST, Component, Observation, Recovery
 from fleetwell.health.xid_line import XidLine, parse_xid
 
-KernelEvent = XidLine | SxidLine | DriverLine | NicLine
+KernelEvent = XidLine | SxidLine | DriverLine | NicLine | SystemLine
 
 _MAX_TEXT: Final = 2048
-_MAX_LEARNED: Final = 64
-_BUS_LOSS_RECORDS: Final = 16
-"""Records that may lie between the first and the last of a bus loss: other lines get between them."""
-_STUCK_TIMES: Final = 3
-_STUCK_SECONDS: Final = 60.0
-"""The line comes every 4 s when the driver is stuck (open-gpu-kernel-modules #971); one alone says nothing."""
+_BUS_LOSS_SECONDS: Final = 5.0
+"""The three records of a bus loss come within this; lines of other processors get between them."""
+_MAX_HEADS: Final = 32
+_STACK_SECONDS: Final = 2.0
+"""The stack of a hung task is printed within this."""
+_MAX_MODULES: Final = 256
 _SPLITS: Final = re.compile(r"\n(?=NVRM: )")
 
 
@@ -45,7 +56,18 @@ def parse(text: str) -> KernelEvent | None:
         return parse_xid(text) or parse_driver(text)
     if text.startswith("nvidia-nvswitch"):
         return parse_sxid(text)
-    return parse_driver(text) or parse_nic(text)
+    return parse_driver(text) or parse_system(text) or parse_nic(text)
+
+
+class Reading(NamedTuple):
+    """What one line said."""
+
+    seen: Observation | None
+    settled: bool
+    """The same line again says the same again: it needs no second reading."""
+
+
+_NOTHING: Final = Reading(None, settled=True)
 
 
 class KernelLogReader:
@@ -70,23 +92,31 @@ class KernelLogReader:
         self.boot_time = boot_time
         self.driver_branch = driver_branch
         self.last_sequence = last_sequence
-        self._latest: tuple[str, Observation] | None = None
-        """The latest Xid line and what it meant: floods are of equal lines."""
-        self._learned: dict[str, str] = {}
-        self._lost: tuple[str, int] | None = None
-        self._stuck: collections.deque[float] = collections.deque(maxlen=_STUCK_TIMES)
+        self.names = DeviceNames()
+        self._latest: tuple[str, int, Observation] | None = None
+        """The latest settled line with the names' version, and what it meant: floods are of equal lines."""
+        self._rates = LineRates()
+        self._heads: collections.deque[tuple[str, float]] = collections.deque(maxlen=_MAX_HEADS)
+        self._hung: tuple[DriverLine, str, float] | None = None
+        self._plugged: dict[tuple[Component, str], None] = {}
         self.set_devices(gpus or {}, nics or {})
 
     def set_devices(self, gpus: Mapping[str, str], nics: Mapping[str, str]) -> None:
         """Say anew which device is at which address, e.g. once NVML has answered."""
-        self._latest = None
-        self._gpus = {normalise_pci(address): uuid for address, uuid in gpus.items()}
-        self._nics = {normalise_pci(address): name for address, name in nics.items()}
+        self.names.set(gpus, nics)
+
+    def new_boot(self) -> None:
+        """Forget what lies half read: another boot's lines follow."""
+        self.last_sequence = None
+        self._heads.clear()
+        self._hung = None
+        self._plugged.clear()
+        self._rates = LineRates()
 
     def feed(self, record: KmsgRecord) -> tuple[Observation, ...]:
         """Read the next record of ``/dev/kmsg``, of whatever facility."""
         at = self.boot_time + record.usec / 1e6
-        missing = self._missing(record.sequence, at)
+        missing = self.missing(record.sequence, at)
         if not record.from_kernel:
             return missing
         return missing + self.read(record.text, at)
@@ -95,64 +125,129 @@ class KernelLogReader:
         """Read a message that is known to come from the kernel, from a source without sequence numbers."""
         if "\n" in text and not text.startswith("NVRM: Xid"):
             # Other messages may hold several of the driver's lines; an Xid line may hold a name with a newline in it.
-            return tuple(seen for part in _SPLITS.split(text[:_MAX_TEXT]) for seen in self._read_line(part, at))
-        return self._read_line(text, at)
+            seen = (self.read_line(part, at).seen for part in _SPLITS.split(text[:_MAX_TEXT]))
+            return tuple(one for one in seen if one is not None)
+        one = self.read_line(text, at).seen
+        return () if one is None else (one,)
 
-    def _read_line(self, text: str, at: float) -> tuple[Observation, ...]:
-        if self._lost is not None:
-            address, left = self._lost
-            self._lost = (address, left - 1) if left else None
-        if self._latest is not None and text == self._latest[0]:
-            return (msgspec.structs.replace(self._latest[1], at=at),)
+    def read_line(self, text: str, at: float) -> Reading:
+        """Read one line, and say whether it needs to be read again when it comes again."""
+        latest = self._latest
+        if latest is not None and text == latest[0] and latest[1] == self.names.version:
+            return Reading(msgspec.structs.replace(latest[2], at=at), settled=True)
         event = parse(text)
         if event is None:
-            return ()
-        seen = self._observe(event, text, at)
-        if seen is None:
-            return ()
-        self._latest = (text, seen) if isinstance(event, XidLine) and len(text) <= _MAX_TEXT else None
-        return (seen,)
+            return _NOTHING
+        reading = self._observe(event, text, at)
+        if reading.settled and reading.seen is not None and reading.seen.fault not in RATES and len(text) <= _MAX_TEXT:
+            self._latest = (text, self.names.version, reading.seen)
+        return reading
 
-    def _observe(self, event: KernelEvent, text: str, at: float) -> Observation | None:
+    def missing(self, sequence: int, at: float) -> tuple[Observation, ...]:
+        """Note the number of the next record, and say when records before it are missing."""
+        last, self.last_sequence = self.last_sequence, sequence
+        expected = 0 if last is None else last + 1
+        if sequence <= expected:
+            return ()
+        return (self.note("KernelLogGap", f"records {expected} to {sequence - 1} of the kernel log are missing", at),)
+
+    def note(self, fault: str, text: str, at: float) -> Observation:
+        """Say something about the log itself."""
+        return self._seen(by_catalogue(fault), HOST, text, at)
+
+    def _observe(self, event: KernelEvent, text: str, at: float) -> Reading:
         match event:
             case XidLine():
                 meaning = of_xid(event, self.driver_branch)
-                component = self._gpu(event.pci, meaning.link if meaning else None)
-                seen = self._seen(meaning, component, text, at)
-                if seen is None:
-                    return None
-                return msgspec.structs.replace(seen, xid=event.xid, caused_by=event.caused_by, pid=event.pid)
+                component = self.names.gpu(event.pci, meaning.link)
+                reading = self._judged(meaning, component, text, at)
+                if reading.seen is None:
+                    return reading
+                seen = msgspec.structs.replace(reading.seen, xid=event.xid, caused_by=event.caused_by, pid=event.pid)
+                return Reading(seen, reading.settled)
             case SxidLine():
-                component = nvswitch(event.pci) if event.pci else HOST
-                return self._seen(of_switch(event.kind), component, text, at)
+                return self._judged(of_switch(event.kind), self.names.switch(event.pci), text, at)
             case NicLine():
-                return self._seen(of_nic(event.kind), self._nic(event), text, at)
+                return self._nic(event, text, at)
+            case SystemLine():
+                component = self.names.nic(event.pci, None) if event.driver not in {"", "nvidia"} else HOST
+                if event.driver == "nvidia":
+                    component = self.names.gpu(event.pci)
+                return self._judged(of_system(event), component, text, at, pid=event.pid, unit=event.unit)
             case DriverLine():
                 return self._driver(event, text, at)
 
-    def _driver(self, line: DriverLine, text: str, at: float) -> Observation | None:
-        address = line.pci
+    def _nic(self, line: NicLine, text: str, at: float) -> Reading:
+        component = self.names.nic(line.pci, line.device)
+        module = (component, line.unit)
+        match line.kind:
+            case NicKind.MODULE_PLUGGED:
+                if len(self._plugged) < _MAX_MODULES:
+                    self._plugged[module] = None
+                return Reading(None, settled=False)
+            case NicKind.MODULE_UNPLUGGED:
+                # A port that never had a cable says so at every boot.
+                fault = "NicModuleUnplugged" if module in self._plugged else "NicLinkNoted"
+                return Reading(self._seen(by_catalogue(fault), component, text, at, unit=line.unit), settled=False)
+            case _:
+                return self._judged(of_nic(line.kind), component, text, at, unit=line.unit)
+
+    def _driver(self, line: DriverLine, text: str, at: float) -> Reading:
+        address, pid, unit, settled = line.pci, line.pid, line.unit, True
         match line.kind:
             case DriverKind.BUS_LOSS_HEAD:
-                self._lost = (line.pci or "", _BUS_LOSS_RECORDS)
+                self._heads.append((line.pci or "", at))
+                return Reading(None, settled=False)
             case DriverKind.BUS_LOSS_TAIL:
-                address = self._lost[0] if self._lost else None
-                self._lost = None
-            case DriverKind.GPU_NAMED if line.pci and line.uuid and len(self._learned) < _MAX_LEARNED:
-                self._learned[line.pci] = line.uuid
-                self._latest = None
-            case DriverKind.LINK_MASK_STUCK:
-                self._stuck.append(at)
-                if len(self._stuck) < _STUCK_TIMES or at - self._stuck[0] > _STUCK_SECONDS:
-                    return None
+                address, settled = self._head(at), False
+            case DriverKind.GPU_NAMED:
+                if line.pci and line.uuid:
+                    self.names.learn(line.pci, line.uuid)
+                return Reading(None, settled=False)
+            case DriverKind.OTHER_TASK_HUNG:
+                self._hung = (line, text, at)
+                return Reading(None, settled=False)
+            case DriverKind.DRIVER_FRAME:
+                if self._hung is None or abs(at - self._hung[2]) > _STACK_SECONDS:
+                    return Reading(None, settled=False)
+                (task, text, _), self._hung = self._hung, None
+                pid, unit, settled = task.pid, task.unit, False
             case _:
                 pass
-        seen = self._seen(of_driver(line.kind), self._gpu(address, None), text, at)
-        return seen and msgspec.structs.replace(seen, pid=line.pid, unit=line.unit)
+        reading = self._judged(of_driver(line.kind), self.names.gpu(address), text, at, pid=pid, unit=unit)
+        return Reading(reading.seen, settled and reading.settled)
 
-    def _seen(self, meaning: Meaning | None, component: Component, text: str, at: float) -> Observation | None:
+    def _head(self, at: float) -> str | None:
+        """Find the address of a bus loss: of the oldest first record that has not had its last one yet."""
+        while self._heads:
+            address, told = self._heads.popleft()
+            if abs(at - told) <= _BUS_LOSS_SECONDS:
+                return address
+        return None
+
+    def _judged(
+        self,
+        meaning: Meaning | None,
+        component: Component,
+        text: str,
+        at: float,
+        *,
+        pid: int | None = None,
+        unit: str = "",
+    ) -> Reading:
         if meaning is None:
-            return None
+            return _NOTHING
+        if meaning.fault not in RATES:
+            return Reading(self._seen(meaning, component, text, at, pid=pid, unit=unit), settled=True)
+        name = self._rates.name(meaning.fault, component, unit, at)
+        if not name:
+            return Reading(None, settled=False)
+        counted = by_catalogue(name, meaning.link)
+        return Reading(self._seen(counted, component, text, at, pid=pid, unit=unit), settled=name == meaning.fault)
+
+    def _seen(
+        self, meaning: Meaning, component: Component, text: str, at: float, *, pid: int | None = None, unit: str = ""
+    ) -> Observation:
         recovery = meaning.recovery
         if component == HOST and recovery is Recovery.RESET_GPU:
             recovery = Recovery.REBOOT  # which GPU to reset is not known
@@ -164,25 +259,6 @@ class KernelLogReader:
             recovery=recovery,
             at=at,
             evidence=evidence(text),
-            unit=meaning.unit,
+            pid=pid,
+            unit=unit or meaning.unit,
         )
-
-    def _gpu(self, address: str | None, link: int | None) -> Component:
-        if not address:
-            return HOST
-        uuid = self._gpus.get(address) or self._learned.get(address) or f"pci-{address}"
-        return gpu(uuid) if link is None else nvlink(uuid, link)
-
-    def _nic(self, line: NicLine) -> Component:
-        if line.pci:
-            return nic(self._nics.get(normalise_pci(line.pci)) or f"pci-{line.pci}")
-        return nic(line.device or "unknown")
-
-    def _missing(self, sequence: int, at: float) -> tuple[Observation, ...]:
-        last, self.last_sequence = self.last_sequence, sequence
-        expected = 0 if last is None else last + 1
-        if sequence <= expected:
-            return ()
-        what = f"records {expected} to {sequence - 1} of the kernel log are missing"
-        seen = self._seen(by_catalogue("KernelLogGap"), HOST, what, at)
-        return () if seen is None else (seen,)

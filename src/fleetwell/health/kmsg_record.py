@@ -15,6 +15,7 @@ _HEADER: Final = re.compile(rb"(\d{1,10}),(\d{1,20}),(\d{1,20}),([^,;]{1,8})(?:,
 _ESCAPE: Final = re.compile(rb"\\x([0-9a-fA-F]{2})")
 _MAX_BYTES: Final = 8192
 _MAX_TEXT: Final = 2048
+_MAX_DIGITS: Final = 20
 _FACILITY_SHIFT: Final = 3
 _LEVEL_MASK: Final = 7
 
@@ -59,6 +60,30 @@ def parse_record(raw: bytes) -> KmsgRecord | None:
         properties=tuple(_property(line) for line in rest[:16] if line.startswith(b" ") and b"=" in line),
         continued=header[4] in {b"c", b"+"},
     )
+
+
+def has_form(raw: bytes) -> bool:
+    """Say whether a record has the kernel's form, without reading it."""
+    return _HEADER.match(raw, 0, _MAX_BYTES) is not None
+
+
+def header_number(raw: bytes, number: int) -> int:
+    """Give a number of a record's header: 1 is the sequence, 2 are the microseconds; -1 where there is none."""
+    fields = raw[:64].split(b",", number + 1)
+    if len(fields) <= number + 1 or len(fields[number]) > _MAX_DIGITS or not fields[number].isdigit():
+        return -1
+    return int(fields[number])
+
+
+def parse_header(raw: bytes) -> tuple[int, int] | None:
+    """Give a record's sequence number and its microseconds since the boot, and read no more of it."""
+    header = _HEADER.match(raw, 0, _MAX_BYTES)
+    return None if header is None else (int(header[2]), int(header[3]))
+
+
+def message_of(body: bytes) -> str:
+    """Give the message of what follows a record's header."""
+    return _unescape(body.partition(b"\n")[0][:_MAX_BYTES])[:_MAX_TEXT]
 
 
 def _unescape(text: bytes) -> str:

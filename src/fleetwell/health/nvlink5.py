@@ -93,6 +93,11 @@ def _read() -> tuple[_Row, ...]:
 
 
 ROWS: Final = _read()
+_CANDIDATES: Final = {
+    (xid, layout): tuple((row, row.patterns[layout], row.second.get(layout)) for row in ROWS if row.xid == xid)
+    for xid in {row.xid for row in ROWS}
+    for layout in Layout
+}
 _STRENGTH: Final = ("IGNORE", "XID_154_EVAL", "RESET_GPU")
 
 
@@ -110,14 +115,12 @@ def decode(xid: int, intr_info: int, error_status: int, driver_branch: int | Non
 
 def _decode(xid: int, intr_info: int, error_status: int, layout: Layout) -> Decoded | None:
     # A second pattern of a row, with a bit more set than the first, changes that row's action.
-    candidates = [
-        (row, row.action if row.patterns[layout].matches(intr_info) else row.second_action)
-        for row in ROWS
-        if row.xid == xid
-        and (
-            row.patterns[layout].matches(intr_info) or (layout in row.second and row.second[layout].matches(intr_info))
-        )
-    ]
+    candidates: list[tuple[_Row, str]] = []
+    for row, first, second in _CANDIDATES.get((xid, layout), ()):
+        if first.matches(intr_info):
+            candidates.append((row, row.action))
+        elif second is not None and second.matches(intr_info):
+            candidates.append((row, row.second_action))
     found = [(row, action) for row, action in candidates if not row.statuses or error_status in row.statuses]
     if not found and xid in _BITMASK_XIDS:
         found = _by_bits(candidates, error_status)

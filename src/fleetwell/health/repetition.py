@@ -27,6 +27,8 @@ def repeated(
         return False
     place = RepetitionKey(device_of(seen.component), seen.xid, seen.unit if by_unit else "")
     owner = owners.get(seen.pid, f"pid {seen.pid}")
+    if not owner:
+        return False  # Whose it was cannot be told: it may be one that is counted already.
     fresh = [
         (name, at)
         for name, at in windows.pop(place, ())

@@ -16,7 +16,8 @@ class Event(msgspec.Struct, frozen=True):
 
     observations: tuple[Observation, ...]
     owners: Mapping[int, str] = {}
-    """Pod (or other owner) of the processes named, where known: repetition counts by owner, else by process."""
+    """Pod (or other owner) of the processes named: repetition counts by owner, and by process where none is given.
+    Empty: it was looked for and cannot be told, so that it counts for nobody."""
 
 
 class ProbeFailed(msgspec.Struct, frozen=True, kw_only=True):

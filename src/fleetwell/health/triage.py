@@ -114,21 +114,21 @@ def _runs(observations: tuple[Observation, ...], after: float) -> Iterator[tuple
         if seen.at <= after:
             continue
         if first is not None and seen.evidence == first.evidence and _same_place(first, seen):
-            last, more = seen, more + 1
+            last, more = seen, more + seen.times
             continue
         if first is not None:
-            yield first, 1
+            yield first, first.times
         if last is not None:
             yield last, more
         first, last, more = seen, None, 0
     if first is not None:
-        yield first, 1
+        yield first, first.times
     if last is not None:
         yield last, more
 
 
 def _same_place(one: Observation, other: Observation) -> bool:
-    return one is other or msgspec.structs.replace(one, at=other.at) == other
+    return one is other or msgspec.structs.replace(one, at=other.at, times=other.times) == other
 
 
 def _suspected(kept: Kept) -> Kept:

@@ -65,6 +65,12 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the Xid that another line named as its cause, while that line itself was not seen."""
     advised: bool = False
     """Whether the driver's own advice (Xid 154) is in its recovery."""
+    unadvised: Recovery = Recovery.NONE
+    """What it asks for without that advice."""
+    explained: tuple[tuple[Key, Kept], ...] = ()
+    """What is hidden in the driver's advice because the advice explains it well enough."""
+    secondary: bool = False
+    """Whether all that was seen of it says of itself that it is the consequence of another error."""
     oks: int = 0
     """How often its probe has said OK since it saw it last."""
     done: Recovery = Recovery.NONE

@@ -53,7 +53,10 @@ class Verdict(enum.StrEnum):
     @property
     def severity(self) -> int:
         """Order of the verdicts, the worst highest: BAD > UNKNOWN > CONFIG > OK."""
-        return ("OK", "CONFIG", "UNKNOWN", "BAD").index(self.value)
+        return _SEVERITIES[self.value]
+
+
+_SEVERITIES = {"OK": 0, "CONFIG": 1, "UNKNOWN": 2, "BAD": 3}
 
 
 class Recovery(enum.StrEnum):
@@ -69,7 +72,10 @@ class Recovery(enum.StrEnum):
     @property
     def rank(self) -> int:
         """Position in the order ``none`` < ``restartWorkload`` < … < ``support``."""
-        return list(Recovery).index(self)
+        return _RANKS[self.value]
+
+
+_RANKS = {recovery.value: rank for rank, recovery in enumerate(Recovery)}
 
 
 def strongest(recoveries: list[Recovery]) -> Recovery:
@@ -116,6 +122,10 @@ class Source(enum.StrEnum):
     SNAPSHOT = "snapshot"
 
 
+SECONDARY = "secondary"
+"""Unit of an observation whose own registers say that it is the consequence of another error."""
+
+
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One fault seen by one probe on one component.
 
@@ -140,6 +150,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Process that the line names: repetition only counts across different ones."""
     unit: str = ""
     """Finer place on the component, e.g. ``GPC 7, TPC 7``: repetition rules count by it."""
+    times: int = 1
+    """How many equal sightings this one stands for: a flood is told once, with its number."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,8 +58,10 @@ def _covers(status: IncidentStatus, findings: Sequence[IncidentFinding]) -> bool
     tested = status.phase is Phase.RELEASED and all(finding.suspected for finding in findings)
     if not findings or not (by_hand or tested):
         return False
-    components = {finding.component for finding in status.findings}
-    known = strongest([status.recovery, *(finding.recovery for finding in status.findings)])
+    # What an agent still listed of an earlier boot is not what the person looked at.
+    seen = [finding for finding in status.findings if finding.boot_id in {"", status.boot_id}]
+    components = {finding.component for finding in seen}
+    known = strongest([status.recovery, *(finding.recovery for finding in seen)])
     return all(it.component in components and it.recovery.rank <= known.rank for it in findings)
 
 

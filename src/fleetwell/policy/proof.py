@@ -114,7 +114,7 @@ def _judged(status: IncidentStatus, case: Case) -> IncidentStatus:
 
 
 def _missing(answer: NodeOperationStatus) -> str:
-    unknown = [it for it in answer.results if it.verdict not in {Verdict.OK, Verdict.BAD}]
+    unknown = [it for it in answer.results if it.verdict not in {Verdict.OK, Verdict.CONFIG, Verdict.BAD}]
     if unknown:
         return f"{unknown[0].check}: {unknown[0].detail or 'could not tell'}"[:200]
     if answer.phase is not OperationPhase.SUCCEEDED:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 
-from fleetwell.api.fields import seconds
-from fleetwell.api.policy import PolicySpec, Remedy, Rule
+from fleetwell.api.fields import seconds, words
+from fleetwell.api.policy import PolicySpec, ProofLevel, Remedy, Rule
 from fleetwell.health.catalogue import CATALOGUE
 
 _GLOB = frozenset("*?[")
+_LEAST_PROOF = {ProofLevel.NONE: 0.0, ProofLevel.QUICK: 15.0, ProofLevel.MEDIUM: 240.0, ProofLevel.LONG: 1800.0}
+"""Seconds below which a level cannot end on eight GPUs: the sustained load alone is 45 s (medium) and 300 s (long) for
+each of several products (``probes/data/proof_thresholds.toml``), and memory is written and read back besides."""
 
 
 def problems(spec: PolicySpec) -> list[str]:
     """Give everything that is wrong with a policy, as ``place: what, and what to do``; empty when it is good."""
-    found = [*_durations(spec), *_replacement(spec)]
+    found = [*_durations(spec), *_replacement(spec), *_proof(spec)]
     names: set[str] = set()
     for index, rule in enumerate(spec.rules):
         place = f"rules[{index}] ({rule.name})"
@@ -38,6 +42,15 @@ def problems(spec: PolicySpec) -> list[str]:
     if not spec.pool_labels:
         found.append("poolLabels: is empty, so all nodes would share one budget; name at least one label")
     return found
+
+
+def _proof(spec: PolicySpec) -> Iterator[str]:
+    """A proof that cannot end in time holds every release until the ladder climbs: that is never meant."""
+    level, deadline = spec.proof.level, spec.proof.deadline
+    least = _LEAST_PROOF[level]
+    with contextlib.suppress(ValueError):  # one that cannot be read is named with the other durations
+        if seconds(deadline) < least:
+            yield f"proof.deadline: {deadline} is too short for level {level}; allow {words(least)} or lower the level"
 
 
 def _faults(rule: Rule) -> Iterator[str]:
