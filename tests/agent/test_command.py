@@ -21,7 +21,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         return 0
 
     monkeypatch.setattr(agent, "run", run)
-    monkeypatch.setattr(agent, "_log_to_stderr", lambda _format: None)
+    monkeypatch.setattr(agent, "log_to_stderr", lambda _format: None)
     return kept
 
 
@@ -46,9 +46,30 @@ def test_every_option_can_be_set_in_the_environment(given: list[Settings]) -> No
     assert given[0].reboot_command == ("a", "b c")
 
 
-@pytest.mark.parametrize("arguments", [("--nvml-interval", "soon"), ("--expect", "tpus=8")])
+def test_metrics_and_reports_have_an_address_unless_it_is_taken_away(given: list[Settings]) -> None:
+    invoke(NODE_NAME="n1")
+    invoke("--metrics-address", "", "--report-socket", "/run/r.sock", NODE_NAME="n1")
+    assert [(one.metrics_address, str(one.report_socket)) for one in given] == [
+        ("0.0.0.0:9420", "None"),
+        ("", "/run/r.sock"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--nvml-interval", "soon"), ("--expect", "tpus=8"), ("--metrics-address", "here")]
+)
 def test_what_cannot_be_read_is_a_usage_error(given: list[Settings], arguments: tuple[str, str]) -> None:
     result = invoke(*arguments, NODE_NAME="n1")
     assert result.exit_code == 2
     assert arguments[1] in result.output
     assert given == []
+
+
+def test_second_opinions_follow_nvmls_interval_and_can_be_left_out(given: list[Settings]) -> None:
+    result = invoke("--nvml-interval", "5s", "--dcgm-interval", "0s", "--operand-pause", "2h", NODE_NAME="n1")
+    assert result.exit_code == 0, result.output
+    (settings,) = given
+    assert settings.nvidia_smi is not None
+    assert (settings.nvidia_smi.interval, settings.nvidia_smi.again) == (600, 10)
+    assert settings.dcgm is None
+    assert settings.operand_pause == 7200

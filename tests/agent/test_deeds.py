@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from fleetwell.agent import deeds
 from fleetwell.agent.deeds import NodeDeeds
 from fleetwell.agent.settings import Settings
 from fleetwell.api.node_operation import NodeOperationSpec, OperationKind, OperationPhase
+from fleetwell.api.policy import ProofLevel
 from fleetwell.probes import launch
 from fleetwell.probes.inventory import Expected
 
@@ -127,6 +129,25 @@ async def test_a_proof_that_gives_nothing_is_uncertain(bench: Bench, monkeypatch
     status = await bench.deeds().do(spec(OperationKind.PROVE), 10)
     assert status.phase is OperationPhase.UNCERTAIN
     assert status.results == ()
+
+
+@pytest.mark.parametrize("level", [ProofLevel.QUICK, ProofLevel.MEDIUM, ProofLevel.LONG])
+async def test_a_proof_is_run_at_the_level_that_is_asked_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, level: ProofLevel
+) -> None:
+    given: list[str] = []
+
+    def python(name: str, *arguments: str) -> list[str]:
+        given.extend([name, *arguments])
+        row = '{"check": "memory", "verdict": "OK", "detail": ""}'
+        return [sys.executable, "-c", f'print(\'{{"probe": "proof", "results": [{row}]}}\')']
+
+    monkeypatch.setattr(launch, "python", python)
+    asked = msgspec.structs.replace(spec(OperationKind.PROVE), level=level)
+    status = await bench.deeds().do(asked, 10)
+    assert status.phase is OperationPhase.SUCCEEDED
+    assert given[:3] == ["proof", "--level", level.value]
+    assert bench.paused == 1
 
 
 def test_the_orderly_reboot_reaches_the_host_from_inside_a_container() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import time
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from fleetwell.health.vocabulary import ConditionStatus, ConditionType
 from fleetwell.lab import machine
 from fleetwell.lab.hardware import STATE_VARIABLE, Hardware
 from fleetwell.lab.nvml_state import Where
-from fleetwell.probes import launch
-from fleetwell.probes.inventory import Expected, MachineMemory
+from fleetwell.probes import SYSFS_PROBES, launch
+from fleetwell.probes.inventory import Expected, MachineMemory, told
 
 
 class Node:
@@ -32,17 +35,15 @@ class Node:
         self.assessment = Assessment(read_boot(self.hardware.root, "node-1"), memory, said)
         timing = Timing(interval=60, deadline=20)
         self.nvml = ChildSource("nvml", ("nvml",), timing, self.asked, self.assessment)
-        self.sysfs = ChildSource("sysfs", ("pci", "efa"), timing, self.asked, self.assessment)
+        self.sysfs = ChildSource("sysfs", SYSFS_PROBES, timing, self.asked, self.assessment)
         self.kernel = KernelEvents(self.hardware.root / "dev/kmsg", self.state / "kernel_log.json", self.assessment)
 
     def asked(self) -> dict[str, object]:
-        must, memory = self.assessment.expected, self.assessment.memory
         return {
             "host_root": str(self.hardware.root),
-            "expected": must.gpus,
-            "expected_nics": must.nics,
-            "known": memory.gpus,
-            "known_nics": memory.nics,
+            "nvml_memory": str(self.state / "nvml.json"),
+            "nic_memory": str(self.state / "nics.json"),
+            **told(self.assessment.expected, self.assessment.memory),
         }
 
     async def look(self, times: int = 1) -> None:
@@ -97,6 +98,49 @@ async def test_a_lost_gpu_is_named_and_the_others_are_still_judged(node: Node) -
     uuid = node.hardware.state.gpus[2].uuid
     assert {"GpuLost", "GpuRowRemapFailed", "GpuFallenOffBus"} <= node.faults()
     assert {one.component for one in node.assessment.findings if one.fault == "GpuLost"} == {f"gpu/{uuid}"}
+
+
+async def test_one_look_at_nvml_finds_what_is_wrong_with_each_gpu(node: Node) -> None:
+    with node.hardware.update() as state:
+        gpus = state.gpus
+        gpus[0].volatile.fabric_health = 0xA9
+        gpus[1].volatile.pcie_width = 8
+        gpus[2].volatile.sram_threshold = True
+        gpus[3].volatile.links_down = {4}
+        gpus[4].lasting.ecc_uncorrected = 1000
+        gpus[5].volatile.throttle = 0x80
+        gpus[6].lasting.persistence = False
+        gpus[7].volatile.pcie_gen = 1
+    await node.nvml.look()
+    await node.nvml.look()
+    found = {(finding.fault, finding.component[-2:]) for finding in node.assessment.findings}
+    ends = [gpu.uuid[-2:] for gpu in node.hardware.state.gpus]
+    assert found == {
+        ("FabricDegraded", ends[0]),
+        ("PcieDegraded", ends[1]),
+        ("GpuSramThresholdExceeded", ends[2]),
+        ("NvlinkDown", "/4"),
+        ("GpuMemoryWorn", ends[4]),
+        ("GpuPersistenceOff", "st"),
+        ("PcieDegraded", ends[7]),
+    }
+    await node.nvml.look()
+    assert "GpuPowerBrake" in node.faults()  # Only what lasts over several looks is believed.
+
+
+async def test_error_counters_are_kept_by_the_child_from_look_to_look(node: Node) -> None:
+    await node.nvml.look()
+    kept = json.loads((node.state / "nvml.json").read_text())
+    kept["at"] -= 60
+    kept["streaks"] = {f"{node.hardware.state.gpus[2].uuid} 163/5": 1}
+    (node.state / "nvml.json").write_text(json.dumps(kept))
+    with node.hardware.update() as state:
+        state.gpus[2].volatile.link_errors = {5: [0, 0, 900_000, 0, 0]}
+    await node.nvml.look()
+    await node.nvml.look()
+    assert {(one.fault, one.component) for one in node.assessment.findings} == {
+        ("NvlinkErrorRate", f"nvlink/{node.hardware.state.gpus[2].uuid}/5")
+    }
 
 
 async def test_a_gpu_that_is_not_enumerated_is_missing_by_name(node: Node) -> None:
@@ -228,3 +272,16 @@ async def test_a_paused_probe_says_so_and_looks_at_the_end_of_the_pause(node: No
         assert {probe.state for probe in node.assessment.status().probes} == {"Paused"}
         assert not node.nvml._resumed.is_set()
     assert node.nvml._triggered.is_set()
+
+
+async def test_looks_that_are_asked_for_begin_after_the_question_and_are_waited_for(node: Node) -> None:
+    took: list[str] = []
+    node.sysfs.on_look = lambda source, _seconds: took.append(source)
+    running = asyncio.create_task(node.sysfs.run())
+    await node.sysfs.look_anew(2)
+    # One may have begun before the question; it does not count.
+    assert 2 <= len(took) <= 3
+    assert node.sysfs.outcomes["answer"] == len(took)
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running

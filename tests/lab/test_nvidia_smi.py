@@ -5,6 +5,7 @@ import pytest
 
 from fleetwell.lab.faults import inject
 from fleetwell.lab.hardware import Hardware
+from fleetwell.probes.nvidia_smi_reading import Asked, read
 
 
 def smi(hardware: Hardware, *arguments: str) -> tuple[int, str]:
@@ -61,6 +62,24 @@ def test_table_and_details_name_every_gpu(small: Hardware, arguments: tuple[str,
     code, text = smi(small, *arguments)
     assert code == 0
     assert all(f"00000000:{bus}:00.0" in text for bus in ("38", "3A", "3C", "3E"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("-q",)])
+def test_table_and_details_are_read_as_whole_by_our_own_reader(small: Hardware, arguments: tuple[str, ...]) -> None:
+    small.hold(2, os.getpid(), 512)
+    code, text = smi(small, *arguments)
+    well = read(text, Asked(code=code, expected=4, known={}, in_container=False, required=True))
+    assert well.noted == set()
+    inject(small, "ecc-dbe", 1)
+    code, text = smi(small, *arguments)
+    ill = read(text, Asked(code=code, expected=4, known={}, in_container=False, required=True))
+    assert "GpuEccUncorrectable" in {fault for fault, _ in ill.noted}
+
+
+def test_a_table_that_was_cut_is_not_whole(small: Hardware) -> None:
+    code, text = smi(small)
+    cut = read(text[: len(text) // 3], Asked(code=code, expected=4, known={}, in_container=False, required=True))
+    assert cut.noted
 
 
 def test_a_lost_gpu_is_named_and_the_others_are_answered(small: Hardware) -> None:

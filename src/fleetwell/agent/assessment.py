@@ -27,9 +27,19 @@ JUDGES = {
     "nvml": frozenset({ConditionType.GPU, ConditionType.GPU_MEMORY, ConditionType.INTERCONNECT, ConditionType.THERMAL}),
     "pci": frozenset({ConditionType.GPU}),
     "efa": frozenset({ConditionType.NETWORK}),
+    "infiniband": frozenset({ConditionType.NETWORK}),
+    "nvidia_smi": frozenset[ConditionType](),
+    "dcgm": frozenset[ConditionType](),
+    "operands": frozenset[ConditionType](),
+    "allocatable": frozenset[ConditionType](),
+    "maintenance": frozenset[ConditionType](),
     "kernel_log": frozenset[ConditionType](),
 }
-"""Which conditions each probe stands behind. The kernel log says what happened, never that all is well."""
+"""Which conditions each probe stands behind: those are not True before it has looked, nor while it is silent.
+
+The kernel log says what happened, never that all is well. ``nvidia-smi`` and DCGM are second opinions: what they find
+counts, and that they find nothing stands behind nothing.
+"""
 
 
 class Assessment:
@@ -53,10 +63,13 @@ class Assessment:
         self.node_uid = ""
         self.provider_id = ""
         self.instance_type = boot.instance_type
+        self.requested = Expected()
+        """What the machine was launched with, as far as its Node says it."""
         self._said = said
         self._on_change = on_change
         self._wall = wall
         self._seen = Inventory()
+        self._adapters: dict[str, int] = {}
         self._probes: dict[str, ProbeStatus] = {}
         self._settings = self._triage_settings()
         self._state = triage.initial(boot.boot_id, self._settings)
@@ -64,7 +77,22 @@ class Assessment:
     @property
     def expected(self) -> Expected:
         """What this node must have."""
-        return expected(self._said, self.instance_type, self.memory)
+        return expected(self._said, self.instance_type, self.memory, self.requested)
+
+    @property
+    def found(self) -> Inventory:
+        """What the latest looks saw; -1 where none did."""
+        return self._seen
+
+    @property
+    def efa_seen(self) -> int | None:
+        """EFA interfaces that the latest look saw; None where none did in this run of the agent."""
+        return self._adapters.get("efa")
+
+    @property
+    def infiniband_seen(self) -> int | None:
+        """The same of InfiniBand and RoCE adapters."""
+        return self._adapters.get("infiniband")
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -93,6 +121,8 @@ class Assessment:
         """Give triage something to judge."""
         self._state, change = triage.step(self._state, stimulus, self._settings)
         match stimulus:
+            case Snapshot(blind=questions) if questions and not stimulus.covered:
+                self._probe(stimulus.probe, "Blind", questions[0])
             case Snapshot():
                 worst = max((one.verdict for one in stimulus.observations), key=_severity, default=Verdict.OK)
                 first = stimulus.observations[0].evidence if stimulus.observations else ""
@@ -106,10 +136,20 @@ class Assessment:
         self._on_change()
         return change
 
-    def pause(self, probe: str) -> None:
-        """Note that a probe does not look for now."""
-        self._probe(probe, "Paused", "an operation is carried out")
+    def pause(self, probe: str, why: str) -> None:
+        """Note that a probe does not look for now: what it found before stays."""
+        self._probe(probe, "Paused", why)
         self._on_change()
+
+    def paused_since(self, probe: str) -> float | None:
+        """Tell since when a probe is paused, an earlier agent of this boot included; None where it is not."""
+        status = self._probes.get(probe)
+        return status.since.timestamp() if status is not None and status.state == "Paused" else None
+
+    def is_owed(self, probe: str) -> bool:
+        """Say whether a probe has to find something here: it is required, or has done so before on this machine."""
+        known = self._settings.probes.get(probe)
+        return probe in self.memory.answered or (known is not None and known.required)
 
     def tick(self) -> None:
         """Let time do its part."""
@@ -120,7 +160,9 @@ class Assessment:
         before = self.memory
         self.memory = remember(before, seen, probe, self.expected)
         gpus = len(seen.gpus) if probe == "nvml" else self._seen.gpus
-        nics = len(seen.nics) if probe == "efa" else self._seen.nics
+        if probe in {"efa", "infiniband"}:
+            self._adapters[probe] = len(seen.nics)
+        nics = sum(self._adapters.values()) if self._adapters else self._seen.nics
         self._seen = Inventory(gpus=gpus, nics=nics)
         if self.memory == before:
             return False
@@ -161,7 +203,7 @@ class Assessment:
                 instance_type=self.instance_type,
                 gpus=tuple(sorted(self.memory.gpus)),
             ),
-            expected=Inventory(gpus=_count(must.gpus), nics=_count(must.nics)),
+            expected=Inventory(gpus=_count(must.gpus), nics=_count(must.adapters)),
             seen=self._seen,
             settled=settled,
             verdict=worst,
@@ -179,9 +221,17 @@ class Assessment:
 
     def _triage_settings(self) -> TriageSettings:
         must = self.expected
-        required = {"nvml": bool(must.gpus), "pci": bool(must.gpus), "efa": bool(must.nics), "kernel_log": True}
+        required = {
+            "nvml": bool(must.gpus),
+            "pci": bool(must.gpus),
+            "efa": bool(must.nics),
+            "infiniband": bool(must.infiniband),
+            "kernel_log": True,
+        }
         return TriageSettings(
-            probes={name: ProbeSettings(judges=kinds, required=required[name]) for name, kinds in JUDGES.items()}
+            probes={
+                name: ProbeSettings(judges=kinds, required=required.get(name, False)) for name, kinds in JUDGES.items()
+            }
         )
 
 

@@ -9,7 +9,8 @@ import signal
 import structlog
 
 from fleetwell import __version__
-from fleetwell.agent.loop import Agent, AnotherNodeError
+from fleetwell.agent.loop import Agent
+from fleetwell.agent.own_objects import AnotherNodeError
 from fleetwell.agent.settings import Settings
 from fleetwell.kube import config
 from fleetwell.kube.client import Client

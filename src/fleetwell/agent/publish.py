@@ -73,6 +73,8 @@ class Publisher:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         backoff: Backoff | None = None,
     ) -> None:
+        self.writes = 0
+        self.failures = 0
         self._api = api
         self._node = node
         self._on_server = _own(node.status.conditions)
@@ -112,6 +114,7 @@ class Publisher:
             try:
                 await self.publish()
             except KubeError as error:
+                self.failures += 1
                 pause = self._backoff.after_failure(at_least=error.retry_after if isinstance(error, ApiError) else None)
                 log.warning("not published; it is tried again", why=str(error), retry_in=round(pause, 1))
                 await self._sleep(pause)
@@ -129,6 +132,7 @@ class Publisher:
             node = await self._api.patch(
                 NODES, self._node.metadata.name, {"status": {"conditions": outdated}}, subresource="status"
             )
+            self.writes += 1
             self._node = node
             self._on_server = _own(node.status.conditions)
         if not self._looked():
@@ -179,6 +183,7 @@ class Publisher:
             with contextlib.suppress(AlreadyExists):
                 await self._api.create(NODE_HEALTHS, NodeHealth(metadata=self._metadata()))
             await self._api.patch(NODE_HEALTHS, name, body, kind=PatchKind.JSON, subresource="status")
+        self.writes += 1
         self._written = status
         self._written_at = self._monotonic()
 

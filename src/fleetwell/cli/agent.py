@@ -50,7 +50,8 @@ def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[...
 def _second_opinion(interval: float, deadline: float, boot_grace: float, *, again: float) -> Timing | None:
     if not interval:
         return None
-    return Timing(interval=interval, deadline=deadline, boot_grace=boot_grace, again=min(again, interval))
+    again = min(again, interval)
+    return Timing(interval=interval, deadline=deadline, boot_grace=boot_grace, again=again, gap=again)
 
 
 @click.command("agent", context_settings={"auto_envvar_prefix": "FLEETWELL_AGENT", "show_default": True})
@@ -149,7 +150,12 @@ def command(
         namespace=namespace,
         expect=expect,
         nvml=Timing(interval=nvml_interval, deadline=nvml_deadline, boot_grace=boot_grace),
-        sysfs=Timing(interval=sysfs_interval, deadline=sysfs_deadline, boot_grace=boot_grace),
+        sysfs=Timing(
+            interval=sysfs_interval,
+            deadline=sysfs_deadline,
+            boot_grace=boot_grace,
+            again=min(nvml_interval, sysfs_interval),
+        ),
         nvidia_smi=_second_opinion(nvidia_smi_interval, 30.0, boot_grace, again=2 * nvml_interval),
         dcgm=_second_opinion(dcgm_interval, 45.0, boot_grace, again=3 * nvml_interval),
         operand_pause=operand_pause,

@@ -9,17 +9,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleetwell.lab import sessions
+from fleetwell.lab.sessions import Identity
+
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MESSAGE_LIMIT = 4096
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 1.0
+"""Seconds between looks at what was killed and is still there."""
+_ENDED = -1
+"""No process begins so long before the boot."""
 KILL_WAIT_SECONDS = 5.0
-"""How long a killed process is waited for; one that the kernel holds is left to it."""
+"""How long a killed container may take to end before that is worth a word."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,14 @@ class ContainerProcess:
     def __init__(self, process: asyncio.subprocess.Process, termination_message: Path) -> None:
         self._process = process
         self._message = termination_message
+        self._family: set[Identity] = set()
+        """Processes that were seen in it: some may have left its session since, and none may outlive it."""
+        try:
+            self._leader = sessions.identify(process.pid)
+        except ProcessLookupError:
+            # It has ended already: whoever has its number from now on is another one. What it left in its session
+            # keeps the session's number.
+            self._leader = Identity(process.pid, _ENDED, sessions.boot_id())
 
     @property
     def pid(self) -> int:
@@ -71,9 +85,16 @@ class ContainerProcess:
         return cls(process, termination_message)
 
     async def wait(self) -> Exit:
-        """Wait for the first process, then kill what it left behind."""
+        """Wait for the first process, kill what it left behind, and wait for that, too.
+
+        A container has ended when nothing of it is there. What sleeps in the kernel (state D) does not end by SIGKILL,
+        so this may last for as long as the kernel likes.
+        """
         code = await self._process.wait()
-        self.kill()
+        pause = _FIRST_PAUSE
+        while self.kill():
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
         message = ""
         with contextlib.suppress(OSError):
             message = self._message.read_text(encoding="utf-8", errors="replace")[:_MESSAGE_LIMIT]
@@ -81,13 +102,25 @@ class ContainerProcess:
 
     def terminate(self) -> None:
         """Ask the first process to end, as a container runtime does."""
+        self._family.update(self._running())
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
 
-    def kill(self) -> None:
-        """Kill everything in the container."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+    def kill(self) -> list[Identity]:
+        """Kill everything in the container, and give what of it is still there."""
+        running = self._running()
+        self._family = set(running)
+        for process in sorted(running, key=lambda one: one != self._leader):  # The first process hears of no death.
+            sessions.send(process, signal.SIGKILL)
+        return [process for process in running if sessions.is_running(process)]
+
+    def left(self) -> list[int]:
+        """Give the numbers of the processes that are in it."""
+        return sorted(process.pid for process in self._running())
+
+    def _running(self) -> list[Identity]:
+        found = set(sessions.family(self._leader))
+        return [*found, *(one for one in self._family - found if sessions.is_running(one))]
 
 
 def _die_with_parent() -> None:

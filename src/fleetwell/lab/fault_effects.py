@@ -8,6 +8,7 @@ import time
 from fleetwell.lab import freeze
 from fleetwell.lab.fault_injection import FaultError, Injection
 from fleetwell.lab.kernel_log import Facility, Level, Line
+from fleetwell.lab.nic_state import NicState
 from fleetwell.lab.nvml_state import (
     LINK_ERROR_NAMES,
     CudaError,
@@ -237,6 +238,7 @@ def clear(injection: Injection) -> None:
     with injection.hardware.update() as state:
         state.driver = DriverState()
         state.missing_nics = set()
+        state.nics = {name: NicState() for name in state.nics}
         for gpu in state.gpus:
             gpu.lasting = GpuLasting(mig=gpu.lasting.mig, persistence=gpu.lasting.persistence)
             gpu.volatile = GpuVolatile(holders=gpu.volatile.holders)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from fleetwell.lab import fault_effects as effects
+from fleetwell.lab import nic_faults
 from fleetwell.lab.fault_injection import FaultError, Injection
 from fleetwell.lab.hardware import Hardware
 
@@ -136,6 +137,50 @@ FAULTS: Mapping[str, FaultSpec] = _table(
         False,
         effects.efa_missing,
         {"nic": "name of the interface (the last EFA)"},
+    ),
+    FaultSpec(
+        "efa-dead",
+        "An EFA interface stops answering its driver: admin commands are given up, its keep-alives stand still.",
+        False,
+        nic_faults.efa_dead,
+        {"nic": "name of the interface (the last EFA)"},
+    ),
+    FaultSpec(
+        "nic-degraded",
+        "A network adapter is up at half its rate, or with half its PCIe lanes, and nothing says so.",
+        False,
+        nic_faults.degraded,
+        {
+            "nic": "name of the adapter (the last one)",
+            "what": "rate or pcie (rate)",
+            "gbps": "the rate (half of its own)",
+            "lanes": "the PCIe lanes (4)",
+        },
+    ),
+    FaultSpec(
+        "nic-down",
+        "The port of an InfiniBand adapter is down, and a reboot does not bring it back.",
+        False,
+        nic_faults.down,
+        {"nic": "name of the adapter (the last InfiniBand one)"},
+    ),
+    FaultSpec(
+        "nic-flap",
+        "The port of an InfiniBand adapter went down and came back several times; only its counters tell.",
+        False,
+        nic_faults.flap,
+        {"nic": "name of the adapter (the last InfiniBand one)", "times": "how often (3)"},
+    ),
+    FaultSpec(
+        "nic-errors",
+        "A counter of a network adapter rises at once.",
+        False,
+        nic_faults.counting,
+        {
+            "nic": "name of the adapter (the last one)",
+            "counter": "which one (symbol_error; of EFA unresponsive_remote_events)",
+            "by": "by how much (1000)",
+        },
     ),
     FaultSpec(
         "gpu-hot",

@@ -132,6 +132,8 @@ class Hardware:
             for gpu in state.gpus:
                 gpu.lasting.absent = gpu.lasting.absent or gpu.lasting.dies
                 gpu.volatile = GpuVolatile()
+            for nic in state.nics.values():
+                nic.counters = {}
             state.driver = DriverState()
             self._boot(state, now)
         return state.boot_id

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import faulthandler
+import os
 import signal
 import socket
 from pathlib import Path
@@ -28,6 +30,10 @@ from fleetwell.lab.site import Site
 log = structlog.get_logger(__name__)
 
 _LINE_LIMIT = 64 * 1024
+END_SECONDS = 2.0
+"""Seconds for the power to go, and once more for what is left then."""
+LAST_SECONDS = 4.5
+"""Seconds after a signal in which all of it has to be over."""
 
 
 class HostError(RuntimeError):
@@ -120,9 +126,7 @@ async def run(site: Site) -> None:
     settings = msgspec.json.decode(settings_file(site).read_bytes(), type=Settings)
     plane = ControlPlane.attach(site.controlplane)
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    _end_by_signal(stop)
     async with Client(load(plane.kubeconfig), user_agent="fleetwell-lab-cloud") as client:
         cloud = Cloud(
             site,
@@ -142,10 +146,43 @@ async def run(site: Site) -> None:
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
         server.close()
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
         site.socket.unlink(missing_ok=True)
+        await _end(running)
+
+
+def _end_by_signal(stop: asyncio.Event) -> None:
+    """Have SIGTERM and SIGINT set ``stop``, and end this process in time even where its loop hangs in a system call.
+
+    Where it hung is then in the log. The kernel kills the containers with this process.
+    """
+    loop = asyncio.get_running_loop()
+
+    def end(_number: int, _frame: object) -> None:
+        # Not the loop's own handler, which is called by the loop: a hanging one calls nothing.
+        faulthandler.dump_traceback_later(LAST_SECONDS, exit=True)
+        loop.call_soon_threadsafe(stop.set)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+
+
+async def _end(running: asyncio.Task[None]) -> None:
+    """Take the power from all machines; what does not end by that is named, and not waited for.
+
+    Whoever asked for the end waits, and everything that has to last is on disk.
+    """
+    running.cancel()
+    await asyncio.wait({running}, timeout=END_SECONDS)
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, stuck = await asyncio.wait(left, timeout=END_SECONDS)
+    if stuck:
+        places = [f"{task.get_name()}: {task.get_stack(limit=1)}" for task in stuck]
+        log.warning("the lab's machines end without waiting for these tasks", tasks=places)
+        os._exit(0)  # asyncio would wait for them without end
 
 
 def main() -> None:

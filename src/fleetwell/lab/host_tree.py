@@ -30,6 +30,7 @@ _SPEEDS = {
 _DEAD_CONFIG = b"\xff" * 64
 _DEAD_SPEED = "Unknown"
 _DEAD_WIDTH = 63
+_NIC_WIDTH = 8
 
 
 def build(root: Path, state: NodeState) -> None:
@@ -66,6 +67,10 @@ def refresh(root: Path, state: NodeState) -> None:
             _remove(root, nic.pci)
         elif not device_folder(root, nic.pci).exists():
             _nic(root, state.machine, nic, number)
+        if nic.name in state.nics and nic.name not in state.missing_nics:
+            changed = state.nics[nic.name]
+            put(device_folder(root, nic.pci) / "current_link_width", changed.pcie_width or _NIC_WIDTH)
+            infiniband_tree.show(device_folder(root, nic.pci), nic, changed)
 
 
 def _modules(machine: Machine) -> list[str]:
@@ -139,7 +144,7 @@ def _nic(root: Path, machine: Machine, nic: Nic, number: int) -> None:
     folder = _pci(root, nic.pci, (nic.vendor_id, nic.device_id, device_class), driver=nic.driver, numa=numa)
     for kind in ("current", "max"):
         put(folder / f"{kind}_link_speed", _SPEEDS[4])
-        put(folder / f"{kind}_link_width", 8)
+        put(folder / f"{kind}_link_width", _NIC_WIDTH)
     infiniband_tree.write(root, nic, number, folder)
 
 

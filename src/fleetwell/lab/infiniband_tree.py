@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fleetwell.lab import sysfs
 from fleetwell.lab.machine import Nic
+from fleetwell.lab.nic_state import NicState
 
 _EFA_PORT_COUNTERS = [
     "tx_bytes",
@@ -89,7 +90,7 @@ def write(root: Path, nic: Nic, number: int, pci_folder: Path) -> None:
     port = folder / "ports/1"
     sysfs.put(port / "state", "4: ACTIVE")
     sysfs.put(port / "phys_state", "5: LinkUp")
-    sysfs.put(port / "rate", f"{nic.rate_gbps} Gb/sec ({_lanes(nic)})")
+    sysfs.put(port / "rate", _rate(nic, nic.rate_gbps))
     sysfs.put(port / "link_layer", "Unspecified" if efa else "InfiniBand")
     sysfs.put(port / "gids/0", f"fe80:0000:0000:0000:0000:00ff:fe00:{number:04x}")
     if efa:
@@ -111,6 +112,21 @@ def write(root: Path, nic: Nic, number: int, pci_folder: Path) -> None:
     node.touch()
 
 
+def show(pci_folder: Path, nic: Nic, state: NicState) -> None:
+    """Bring the interface's files in line with what was done to it."""
+    folder = pci_folder / "infiniband" / nic.name
+    port = folder / "ports/1"
+    sysfs.put(port / "rate", _rate(nic, state.rate_gbps or nic.rate_gbps))
+    if nic.driver != "efa":  # EFA's driver says the same whatever is true.
+        sysfs.put(port / "state", "1: DOWN" if state.down else "4: ACTIVE")
+        sysfs.put(port / "phys_state", "2: Polling" if state.down else "5: LinkUp")
+    for counters in (folder / "hw_counters", port / "counters", port / "hw_counters"):
+        if counters.is_dir():
+            for counter in counters.iterdir():
+                if counter.name != "lifespan" and not counter.name.startswith("."):
+                    sysfs.put(counter, _QUIET.get(counter.name, 0) + state.counters.get(counter.name, 0))
+
+
 def remove(root: Path, nic: Nic) -> None:
     """Take the interface out of the classes; its PCI folder is the caller's to remove."""
     (root / "sys/class/infiniband" / nic.name).unlink(missing_ok=True)
@@ -126,10 +142,10 @@ def _counters(folder: Path, names: list[str]) -> None:
         sysfs.put(folder / "lifespan", _LIFESPAN_MS)
 
 
-def _lanes(nic: Nic) -> str:
-    if nic.driver != "efa":
-        return "4X NDR"
-    for at_least, lanes in ((400, "8X HDR"), (200, "4X HDR")):
-        if nic.rate_gbps >= at_least:
-            return lanes
-    return "4X EDR"
+def _rate(nic: Nic, gbps: int) -> str:
+    """Write a rate as the kernel does: EFA's driver gives names of lanes by the rate alone, mlx5 those of the cable."""
+    if nic.driver == "efa":
+        lanes = next((lanes for least, lanes in ((400, "8X HDR"), (200, "4X HDR")) if gbps >= least), "4X EDR")
+    else:
+        lanes = {100: "4X EDR", 200: "4X HDR", 800: "4X XDR"}.get(gbps, "4X NDR")
+    return f"{gbps} Gb/sec ({lanes})"

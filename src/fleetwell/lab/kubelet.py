@@ -74,9 +74,13 @@ class Kubelet:
                     tasks.create_task(self._keep_status(client))
                     tasks.create_task(self._follow_pods(client))
         finally:
-            for worker in list(self._workers.values()):
-                worker.lose_power()
-            self._workers.clear()
+            self.lose_power()
+
+    def lose_power(self) -> None:
+        """End every process of every pod, now."""
+        for worker in list(self._workers.values()):
+            worker.lose_power()
+        self._workers.clear()
 
     async def shut_down(self, seconds: float) -> None:
         """End the pods as an orderly shutdown does: SIGTERM, a grace, and what is left is killed with the power."""

@@ -68,9 +68,11 @@ class Laboratory:
             shutil.copy(self.plane.kubeconfig, self.site.kubeconfig)
             self._progress("applying fleetwell's resource types, rights and admission policies")
             asyncio.run(self._install(agent_arguments))
-            self._progress(f"{settings.nodes} virtual nodes ({settings.machine}) join, each with an agent")
+            self._progress("two DaemonSets are applied: the GPU device plugin, and fleetwell's agent")
+            self._progress(f"{settings.nodes} virtual nodes ({settings.machine}) join; each runs both")
             self._start("host", [sys.executable, "-m", "fleetwell.lab.host", str(self.site.root)])
             if controller:
+                self._progress("the controller starts")
                 self.start_controller()
             asyncio.run(self._until_ready(settings.nodes, time.monotonic() + READY_SECONDS))
         except BaseException:

@@ -7,6 +7,17 @@ import pynvml
 from fleetwell.lab.nvidia_smi_fields import GPU_FIELDS, REMAPPED_ROW_FIELDS, Device, Getter
 
 _RULE = "+" + "-" * 89 + "+"
+_BORDER = "+" + "+".join("-" * width for width in (41, 24, 22)) + "+"
+_HEADINGS = (
+    ("GPU  Name                 Persistence-M", "Bus-Id          Disp.A", "Volatile Uncorr. ECC"),
+    ("Fan  Temp   Perf          Pwr:Usage/Cap", "Memory-Usage", "GPU-Util  Compute M."),
+    ("", "", "MIG M."),
+)
+_PROCESS_HEADINGS = (
+    "Processes:",
+    " GPU   GI   CI        PID   Type   Process name                              GPU Memory",
+    "       ID   ID                                                               Usage",
+)
 _DETAILS: tuple[tuple[str, str], ...] = (
     ("Product Name", "name"),
     ("Persistence Mode", "persistence_mode"),
@@ -41,18 +52,60 @@ def listing(devices: list[Device]) -> list[str]:
 
 
 def table(devices: list[Device]) -> list[str]:
-    """Return the table that the tool prints when it is asked nothing."""
+    """Return the table that the tool prints when it is asked nothing, in the real one's columns."""
     version = pynvml.nvmlSystemGetDriverVersion()
     cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-    title = f"NVIDIA-SMI {version}   Driver Version: {version}   CUDA Version: {cuda // 1000}.{cuda % 1000 // 10}"
-    lines = [_RULE, f"| {title:<87} |", _RULE]
+    title = f"NVIDIA-SMI {version:<22}  Driver Version: {version:<14}  CUDA Version: {cuda // 1000}.{cuda % 1000 // 10}"
+    lines = [_RULE, f"| {title:<87} |", _BORDER.replace("+", "|", 1)[:-1] + "|"]
+    lines += [_row(*heading) for heading in _HEADINGS]
+    lines.append("|" + "+".join("=" * width for width in (41, 24, 22)) + "|")
     for one in devices:
-        name = f"{one.index:>3}  {_value('name', one):<28} {_value('pci.bus_id', one):<18}"
-        memory = f"{_value('memory.used', one)}MiB / {_value('memory.total', one)}MiB"
-        heat = f"{_value('temperature.gpu', one)}C  {_value('power.draw', one)}W"
-        ecc = _value("ecc.errors.uncorrected.volatile.total", one)
-        lines += [f"| {name:<63} ECC {ecc:<19} |", f"|      {heat:<26} {memory:<55} |", _RULE]
-    return lines
+        lines += [*_gpu(one), _BORDER]
+    lines += ["", _RULE, *(f"| {heading:<87} |" for heading in _PROCESS_HEADINGS), "|" + "=" * 89 + "|"]
+    running = [_process(one, pid, mib) for one in devices for pid, mib in _running(one)]
+    return [*lines, *(running or [f"| {' No running processes found':<87} |"]), _RULE]
+
+
+def _gpu(device: Device) -> list[str]:
+    persistence = {"Enabled": "On", "Disabled": "Off"}.get(_value("persistence_mode", device), "ERR!")
+    power = f"{_shown('power.draw', device, 'W')} / {_shown('power.limit', device, 'W'):>5}"
+    heat = f"N/A   {_shown('temperature.gpu', device, 'C'):<4}  {_shown('pstate', device):<8}"
+    memory = f"{_shown('memory.used', device, 'MiB'):>8} / {_shown('memory.total', device, 'MiB'):>8}"
+    ecc = _shown("ecc.errors.uncorrected.volatile.total", device)
+    mode = f"{_shown('utilization.gpu', device, '%')}      Default"
+    name = f"{device.index:>3}  {_value('name', device)[:26]:<26}  {persistence:>4}"
+    return [
+        _row(f"{name:<39}", f"{_value('pci.bus_id', device)} Off", ecc),
+        _row(f"{heat}{power:>18}", memory, mode),
+        _row("", "", _shown("mig.mode.current", device)),
+    ]
+
+
+def _row(left: str, middle: str, right: str) -> str:
+    return f"| {left:<39} | {middle:>22} | {right:>20} |"
+
+
+def _shown(name: str, device: Device, unit: str = "") -> str:
+    """Return a value as the table shows it: whole numbers, and ``ERR!`` for what could not be read."""
+    value = _value(name, device)
+    if value == "[N/A]":
+        return "N/A"
+    if value.startswith("["):
+        return "ERR!"
+    return f"{value.partition('.')[0]}{unit}"
+
+
+def _process(device: Device, pid: int, mib: int) -> str:
+    row = f" {device.index:>3}   N/A  N/A {pid:>10}      C   {'python3':<38} {mib:>7}MiB"
+    return f"| {row:<87} |"
+
+
+def _running(device: Device) -> list[tuple[int, int]]:
+    try:
+        found = pynvml.nvmlDeviceGetComputeRunningProcesses(device.handle)
+    except pynvml.NVMLError:
+        return []
+    return [(one.pid, one.usedGpuMemory >> 20) for one in found]
 
 
 def details(devices: list[Device]) -> list[str]:
@@ -66,7 +119,21 @@ def details(devices: list[Device]) -> list[str]:
         lines.append("    Remapped Rows")
         for label, name in _REMAPPED_ROWS:
             lines.append(f"        {label:<34}: {_with_unit(REMAPPED_ROW_FIELDS[name], one)}")
-        lines.append("")
+        lines += [*_processes(one), ""]
+    return lines
+
+
+def _processes(device: Device) -> list[str]:
+    """Return the list of processes, which ends a GPU's part of the long form."""
+    try:
+        running = pynvml.nvmlDeviceGetComputeRunningProcesses(device.handle)
+    except pynvml.NVMLError:
+        return [f"    {'Processes':<38}: Unknown Error"]
+    if not running:
+        return [f"    {'Processes':<38}: None"]
+    lines = ["    Processes"]
+    for one in running:
+        lines += [f"        {'Process ID':<34}: {one.pid}", f"            {'Type':<30}: C"]
     return lines
 
 

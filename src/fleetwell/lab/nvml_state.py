@@ -9,6 +9,7 @@ from enum import IntEnum, StrEnum
 import msgspec
 
 from fleetwell.lab.machine import Architecture, GpuModel, Machine
+from fleetwell.lab.nic_state import NicState
 
 # NVML's numbers for the architectures (NVML_DEVICE_ARCH_*), and the CUDA compute capability.
 _ARCHITECTURES = {Architecture.ADA: (8, "8 9"), Architecture.HOPPER: (9, "9 0"), Architecture.BLACKWELL: (10, "10 0")}
@@ -124,6 +125,7 @@ class NodeState(msgspec.Struct):
     booted_at: float
     gpus: list[GpuState]
     missing_nics: set[str] = msgspec.field(default_factory=set)
+    nics: dict[str, NicState] = msgspec.field(default_factory=dict)  # by name; those that something was done to
     driver: DriverState = msgspec.field(default_factory=DriverState)
 
 

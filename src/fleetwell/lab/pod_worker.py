@@ -19,17 +19,17 @@ from fleetwell.kube.client import Client
 from fleetwell.kube.errors import Conflict, KubeError, NotFound
 from fleetwell.kube.objects import Container, Pod
 from fleetwell.kube.resource import PODS
-from fleetwell.lab import pod_environment
+from fleetwell.lab import cgroups, pod_environment
 from fleetwell.lab.containers import KILL_WAIT_SECONDS, ContainerProcess, Exit
 from fleetwell.lab.controlplane import ControlPlane
 from fleetwell.lab.devices import Allocations
 from fleetwell.lab.hardware import Hardware
+from fleetwell.lab.pod_tokens import PodTokens
 from fleetwell.lab.site import DEVICE_RESOURCE
 
 log = structlog.get_logger(__name__)
 
 DEVICE_WAIT_SECONDS = 60.0
-TOKEN_WAIT_SECONDS = 30.0
 _RESTART_BACKOFF = (0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -82,6 +82,8 @@ class PodWorker:
         """End at once and tell nobody."""
         self._power = False
         self._kill()
+        for process in self._processes.values():
+            cgroups.hide(self._hardware.root, process.pid)
         self.task.cancel()
         self._allocations.give_back(self.pod.metadata.uid)
 
@@ -114,10 +116,10 @@ class PodWorker:
             await self._until_deleted()
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        refresh = None
-        if self.pod.spec.service_account_name not in {"", "default"}:
-            await self._first_token()
-            refresh = asyncio.create_task(self._refresh_token())
+        tokens, refresh = PodTokens(self._client, self.pod, self._plane, self._folder), None
+        if tokens.wanted:
+            await tokens.write_first(self._stop)
+            refresh = asyncio.create_task(tokens.keep())
         try:
             runs = [asyncio.create_task(self._keep(container, devices)) for container in self.pod.spec.containers]
             exits = await asyncio.gather(*runs)
@@ -166,12 +168,14 @@ class PodWorker:
             hardware=self._hardware,
             devices=devices,
             folder=self._folder,
+            api_server=self._plane.url,
         )
         argv = [pod_environment.expand(text, env) for text in (*container.command, *container.args)]
         cwd = Path(container.working_dir) if container.working_dir else self._folder
         message = Path(env[pod_environment.TERMINATION_VARIABLE])
         process = await ContainerProcess.start(argv, env, cwd, self._folder / f"{container.name}.log", message)
         self._processes[container.name] = process
+        cgroups.show(self._hardware.root, self.pod, process.pid, self._hardware.state.booted_at)
         self._hold_devices(devices, process.pid)
         started = _now()
         self._statuses[container.name] = _status(container, restarts, {"running": {"startedAt": started}}, ready=True)
@@ -179,6 +183,7 @@ class PodWorker:
         exit_ = await self._watch_over(process)
         del self._processes[container.name]
         self._hardware.release(process.pid)
+        cgroups.hide(self._hardware.root, process.pid)
         terminated = {
             "exitCode": exit_.code,
             "signal": exit_.signal,
@@ -203,7 +208,8 @@ class PodWorker:
                 process.kill()
                 await asyncio.wait({done}, timeout=KILL_WAIT_SECONDS)
             if not done.done():
-                return Exit(137, 9, "the kernel does not let this process end")
+                # As with a real kubelet the pod stays Terminating, and has its devices, until the kernel lets go.
+                log.warning("a pod's process survives SIGKILL", pod=self.pod.metadata.name, pids=process.left())
             return await done
         finally:
             stop.cancel()
@@ -213,27 +219,6 @@ class PodWorker:
         for index, gpu in enumerate(self._hardware.state.gpus):
             if gpu.uuid in devices:
                 self._hardware.hold(index, pid)
-
-    async def _first_token(self) -> None:
-        """Get a token; the Node authorizer may need a moment to learn that the pod is bound here."""
-        deadline = asyncio.get_running_loop().time() + TOKEN_WAIT_SECONDS
-        while True:
-            try:
-                await pod_environment.write_service_account(self._client, self.pod, self._plane, self._folder)
-            except KubeError:
-                if self._stop.is_set() or asyncio.get_running_loop().time() > deadline:
-                    raise
-                await asyncio.sleep(0.3)
-            else:
-                return
-
-    async def _refresh_token(self) -> None:
-        while True:
-            await asyncio.sleep(pod_environment.TOKEN_SECONDS / 2)
-            try:
-                await pod_environment.write_service_account(self._client, self.pod, self._plane, self._folder)
-            except KubeError as error:
-                log.warning("token not renewed", pod=self.pod.metadata.name, why=str(error))
 
     @property
     def _deleted(self) -> bool:

@@ -43,6 +43,7 @@ class Ended(StrEnum):
 
 class _Stat(NamedTuple):
     state: str
+    parent: int
     session: int
     started: int
 
@@ -54,7 +55,7 @@ def _stat(pid: int) -> _Stat | None:
         return None
     # The second field is the name in parentheses and may itself hold spaces and parentheses.
     fields = text.rpartition(")")[2].split()
-    return _Stat(state=fields[0], session=int(fields[3]), started=int(fields[19]))
+    return _Stat(state=fields[0], parent=int(fields[1]), session=int(fields[3]), started=int(fields[19]))
 
 
 def boot_id() -> str:
@@ -123,9 +124,29 @@ def members(leader: Identity) -> list[Identity]:
     While one of them lives, the kernel gives the number to nobody else, so a session with this number is this one
     unless a process with the same number and another start is there.
     """
+    return [process for process, stat in _all_of(leader).items() if stat.session == leader.pid]
+
+
+def family(leader: Identity) -> list[Identity]:
+    """List the members of a session and all their descendants, those that made a session of their own included.
+
+    One whose parents are gone belongs to nobody that could be named any more: ask while they live.
+    """
+    everybody = _all_of(leader)
+    found = {process.pid: process for process, stat in everybody.items() if stat.session == leader.pid}
+    grown = True
+    while grown:
+        new = {one.pid: one for one, stat in everybody.items() if stat.parent in found and one.pid not in found}
+        found |= new
+        grown = bool(new)
+    return list(found.values())
+
+
+def _all_of(leader: Identity) -> dict[Identity, _Stat]:
+    """Look at all running processes; none where the session's number is somebody else's by now."""
     if leader.boot_id != boot_id():
-        return []
-    found = []
+        return {}
+    found = {}
     for entry in _PROC.iterdir():
         if not entry.name.isdigit():
             continue
@@ -134,9 +155,9 @@ def members(leader: Identity) -> list[Identity]:
         if stat is None:
             continue
         if pid == leader.pid and stat.started != leader.started:
-            return []
-        if stat.session == leader.pid and stat.state not in "ZX":
-            found.append(Identity(pid, stat.started, leader.boot_id))
+            return {}
+        if stat.state not in "ZX":
+            found[Identity(pid, stat.started, leader.boot_id)] = stat
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from fleetwell.lab.site import POOL, NodeSite
 log = structlog.get_logger(__name__)
 
 SHUTDOWN_SECONDS = 10.0
+CANCEL_SECONDS = 0.5
 UNPROVEN = {"key": "fleetwell.io/unproven", "effect": "NoSchedule"}
 
 
@@ -78,10 +78,17 @@ class VirtualNode:
 
     async def power_off(self) -> None:
         """Cut the power: every process ends now, and nobody is told."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        task, kubelet = self._task, self._kubelet
+        if task is None or kubelet is None:
+            return
+        kubelet.lose_power()
+        while not task.done():
+            # Asked again, because a cancellation may be lost where it meets an answer that comes at the same moment.
+            task.cancel()
+            await asyncio.wait({task}, timeout=CANCEL_SECONDS)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("the kubelet had failed", node=self.name, why=repr(error))
+        if self._task is task:
             self._task = self._kubelet = None
 
     async def reboot(self, *, orderly: bool = True) -> str:

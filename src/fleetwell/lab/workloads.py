@@ -15,6 +15,32 @@ from fleetwell.lab.site import DEVICE_RESOURCE, NAMESPACE, POOL, Site
 IMAGE = "fleetwell/lab"
 _EVERYTHING = [{"operator": "Exists"}]
 _NODE_NAME = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
+_HOST_IP = {"name": "HOST_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}}
+_POD_IP = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+METRICS_ADDRESS = "$(POD_IP):$(KUBERNETES_SERVICE_PORT)"
+"""Each node has a loopback address; the API server's port, which it has on another one, tells labs apart."""
+
+_REPORTS: list[Raw] = [
+    _HOST_IP,
+    {"name": "FLEETWELL_REPORT_URL", "value": "http://$(HOST_IP):$(KUBERNETES_SERVICE_PORT)"},
+    # In a cluster the token is mounted where a job looks for it by itself; the lab's kubelet cannot mount.
+    {"name": "FLEETWELL_REPORT_TOKEN_FILE", "value": "$(FLEETWELL_LAB_VOLUMES)/fleetwell/token"},
+]
+_REPORT_TOKEN = {
+    "name": "fleetwell",
+    "projected": {
+        "sources": [
+            {
+                "serviceAccountToken": {
+                    "path": "token",
+                    "audience": "fleetwell.io/job-reports",
+                    "expirationSeconds": 3600,
+                }
+            }
+        ]
+    },
+}
+"""What lets a job report a worker's death to its node's agent, as in docs/job-reports.md."""
 
 AGENT_ARGUMENTS = (
     *("--nvml-interval", "5s", "--nvml-deadline", "5s", "--sysfs-interval", "10s"),
@@ -42,7 +68,9 @@ def agent(site: Site, arguments: tuple[str, ...] = ()) -> Raw:
         *("--node-name", "$(NODE_NAME)"),
         *("--host-root", "$(FLEETWELL_HOST_ROOT)"),
         *("--state-dir", "$(FLEETWELL_HOST_ROOT)/var/lib/fleetwell"),
+        *("--metrics-address", METRICS_ADDRESS),
         *("--reboot-command", reboot),
+        *("--maintenance", "off"),  # Else the metadata server of the machine on which the lab runs would be asked.
         *AGENT_ARGUMENTS,
         *arguments,
     ]
@@ -69,7 +97,7 @@ def replacement_rights() -> list[Raw]:
 def _daemonset(name: str, namespace: str, command: list[str], account: str = "") -> Raw:
     labels = {"app.kubernetes.io/name": name}
     spec: Raw = {
-        "containers": [{"name": name, "image": IMAGE, "command": command, "env": [_NODE_NAME]}],
+        "containers": [{"name": name, "image": IMAGE, "command": command, "env": [_NODE_NAME, _POD_IP]}],
         "tolerations": _EVERYTHING,
         "terminationGracePeriodSeconds": 5,
     }
@@ -170,7 +198,8 @@ def training_job(
         "name": "train",
         "image": IMAGE,
         "command": command,
-        "env": [_NODE_NAME, {"name": "OMP_NUM_THREADS", "value": "1"}],
+        "env": [_NODE_NAME, {"name": "OMP_NUM_THREADS", "value": "1"}, *_REPORTS],
+        "volumeMounts": [{"name": "fleetwell", "mountPath": "/var/run/secrets/fleetwell.io", "readOnly": True}],
         "resources": {"limits": {DEVICE_RESOURCE: "8"}},
     }
     ignored = {"type": "DisruptionTarget", "status": "True"}
@@ -191,6 +220,7 @@ def training_job(
                     "restartPolicy": "Never",
                     "terminationGracePeriodSeconds": 30,
                     "containers": [container],
+                    "volumes": [_REPORT_TOKEN],
                 },
             },
         },

@@ -159,6 +159,11 @@ class SupervisedChild:
         running = self._current
         return None if running is None or running.ended.is_set() else running.pid
 
+    def interrupt(self) -> None:
+        """Kill the child that runs now, if there is one: its run ends as a crash."""
+        if self._current is not None and not self._current.ended.is_set():
+            self._current.kill()
+
     async def gone(self) -> None:
         """Wait until no child is outstanding: after an abandoned one has ended, its probe may be tried again."""
         if self._current is not None:

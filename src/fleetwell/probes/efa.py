@@ -1,75 +1,83 @@
 """EFA interfaces, told by PCI vendor or driver.
 
 Never by counting ``/sys/class/infiniband``, where adapters of others stand too; and never by the port's state: the
-driver always says ACTIVE and LinkUp, whatever is true. Runs inside the child :mod:`fleetwell.probes.sysfs`.
+driver always says ACTIVE and LinkUp, whatever is true. Whether one lives, its admin queue's counters tell. Runs inside
+the child :mod:`fleetwell.probes.sysfs`.
 """
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterable
 from pathlib import Path
 
-from fleetwell.probes.pci import DEVICES, attribute
+from fleetwell.probes import nic_counters, nic_drivers, nic_links
+from fleetwell.probes.nic_memory import NicMemory
+from fleetwell.probes.nic_tree import EFA_DRIVER, Adapter, adapters, efa_on_bus
+from fleetwell.probes.pci import DEVICES
 from fleetwell.probes.report import Report
 
 PROBE = "efa"
-AMAZON = "0x1d0f"
-DRIVER = "efa"
-CLASS = "sys/class/infiniband"
-DEVICE_PREFIX = "0xefa"
-"""EFA's PCI device numbers: 0xefa0 to 0xefa3 so far."""
 
 
-def look(host_root: Path, expected: int | None, known: list[str]) -> Report:
+def look(
+    host_root: Path,
+    expected: int | None,
+    known: Iterable[str],
+    *,
+    gbps: float = 0.0,
+    memory: NicMemory | None = None,
+    read: list[Adapter] | None = None,
+) -> Report:
     """Read sysfs.
 
     :param expected: how many EFA interfaces the machine must have, where that is known.
     :param known: names of the interfaces that this machine was seen to have.
+    :param gbps: rate that each must have; 0 where nothing says it.
+    :param memory: what looks before this one counted; without it this one stands alone.
+    :param read: the host's RDMA devices, where they were read already.
     """
     seen = Report(PROBE)
-    folder = host_root / CLASS
-    found = _interfaces(folder) if folder.is_dir() else {}
-    if not found and not expected:
+    table = nic_counters.limits()
+    if read is None:
+        read = adapters(host_root, nic_counters.wanted(table))
+    found = [adapter for adapter in read if adapter.is_efa]
+    bound = {adapter.pci for adapter in found}
+    unbound = [address for address in efa_on_bus(host_root / DEVICES) if address not in bound]
+    if any(adapter.pci == adapter.name for adapter in found):
+        unbound = []  # A tree that does not say which of them is at which address.
+    if not found and not unbound and not expected:
         seen.absent("no EFA interface")
         return seen
+    if memory is None:
+        memory = NicMemory(None, "", "", 0.0)
+        seen.blind(memory.failure)
     seen.covers("host")
-    for name, pci in found.items():
-        seen.nic(name, pci, DRIVER)
-        seen.covers(f"nic/{name}")
+    for adapter in found:
+        seen.nic(adapter.name, adapter.pci, EFA_DRIVER)
+        seen.covers(f"nic/{adapter.name}", f"nic/pci-{adapter.pci}")
+    explained = nic_drivers.judge_unbound(seen, host_root, EFA_DRIVER, unbound)
+    nic_drivers.judge_verbs(seen, host_root, found)
+    _count(seen, expected, [adapter.name for adapter in found], known, unbound, len(unbound) if explained else 0)
+    nic_links.judge(seen, found, memory, gbps)
+    nic_counters.judge(seen, found, memory, table)
+    return seen
+
+
+def _count(
+    seen: Report, expected: int | None, found: list[str], known: Iterable[str], unbound: list[str], explained: int
+) -> None:
     gone = [name for name in known if name not in found]
     if expected is None or len(found) >= expected:
         seen.covers(*(f"nic/{name}" for name in gone))
-        return seen
+        return
+    missing = expected - len(found) - explained
+    if missing <= 0:
+        return  # They are there, and why they have no driver is told.
     said = f"{len(found)} EFA interfaces of the {expected} that this machine must have"
-    unbound = _without_driver(host_root / DEVICES, set(found.values()))
     if unbound:
         said += f"; on the bus without an interface: {', '.join(unbound[:4])}"
-    if len(gone) == expected - len(found):
+    if len(gone) == missing:
         for name in gone:
             seen.fault("EfaMissing", f"nic/{name}", f"{said}; {name} is not among them")
     else:
         seen.fault("EfaMissing", "host", said)
-    return seen
-
-
-def _interfaces(folder: Path) -> dict[str, str]:
-    """Give name → PCI address."""
-    found = {}
-    for entry in sorted(folder.iterdir()):
-        device = entry / "device"
-        driver = Path(os.path.realpath(device / "driver")).name
-        if attribute(device, "vendor") == AMAZON or driver == DRIVER:
-            found[entry.name] = Path(os.path.realpath(device)).name
-    return found
-
-
-def _without_driver(devices: Path, bound: set[str]) -> list[str]:
-    if not devices.is_dir():
-        return []
-    return [
-        device.name
-        for device in sorted(devices.iterdir())
-        if device.name not in bound
-        and attribute(device, "vendor") == AMAZON
-        and attribute(device, "device").startswith(DEVICE_PREFIX)
-    ]

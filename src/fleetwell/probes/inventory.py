@@ -1,8 +1,9 @@
 """What a node must have, and what its machine was ever seen to have.
 
 GPUs: what the operator says, else the instance type's table, else the most that were seen on this *machine*.
-Interfaces: what was asked for, else the most that were seen; the table only bounds them, since a node may have been
-launched with fewer. Never a label or an allocatable count that the driver stack writes: they shrink with the fault.
+Interfaces: what the operator says, else what was requested at launch (the NodePool or the launch template writes it on
+the Node), else the most that were seen; the table only bounds them, since a node may have been launched with fewer.
+Never a label or an allocatable count that the driver stack writes: they shrink with the fault.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class TypeCounts(msgspec.Struct, frozen=True):
     gpus: int
     efa: int = 0
     """The most EFA interfaces that it can have."""
+    infiniband_gbps: float = 0.0
+    """Rate of each of its InfiniBand ports."""
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -35,6 +38,26 @@ class Expected(msgspec.Struct, frozen=True):
 
     gpus: int | None = None
     nics: int | None = None
+    """EFA interfaces."""
+    infiniband: int | None = None
+    """InfiniBand and RoCE adapters."""
+    efa_gbps: float | None = None
+    infiniband_gbps: float | None = None
+    infiniband_up: int | None = None
+    """How many adapters must have a port that is up: a machine may rightly have some without a cable."""
+
+    @property
+    def adapters(self) -> int | None:
+        """Interfaces and adapters together."""
+        known = [count for count in (self.nics, self.infiniband) if count is not None]
+        return sum(known) if known else None
+
+
+_NOTHING_ASKED = Expected()
+REQUESTED_EFA = "fleetwell.io/requested-efa"
+REQUESTED_INFINIBAND = "fleetwell.io/requested-infiniband"
+"""Labels or annotations of a Node that say what it was launched with; set in the NodePool's or launch template's
+metadata, where the request for the interfaces itself stands."""
 
 
 class MachineMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +66,13 @@ class MachineMemory(msgspec.Struct, frozen=True, kw_only=True):
     serial: str
     gpus: dict[str, str] = {}
     """UUID → PCI address."""
-    nics: tuple[str, ...] = ()
+    nics: dict[str, str] = {}
+    """Name → PCI address of EFA interfaces."""
+    infiniband: dict[str, str] = {}
+    """The same of InfiniBand and RoCE adapters."""
     most_gpus: int = 0
     most_nics: int = 0
+    most_infiniband: int = 0
     answered: tuple[str, ...] = ()
     """Probes that have answered here: when they fall silent, that is a fault and not a machine without them."""
 
@@ -57,10 +84,11 @@ def instance_types() -> Mapping[str, TypeCounts]:
     return msgspec.convert(tomllib.loads(text), dict[str, TypeCounts])
 
 
-def expected(said: Expected, instance_type: str, memory: MachineMemory) -> Expected:
+def expected(said: Expected, instance_type: str, memory: MachineMemory, asked: Expected = _NOTHING_ASKED) -> Expected:
     """Tell what the node must have.
 
     :param said: what the operator said.
+    :param asked: what was requested when the machine was launched (see :func:`requested`).
     """
     row = instance_types().get(instance_type)
     gpus = said.gpus
@@ -68,16 +96,51 @@ def expected(said: Expected, instance_type: str, memory: MachineMemory) -> Expec
         gpus = row.gpus if row is not None else memory.most_gpus or None
     nics = said.nics
     if nics is None:
-        nics = memory.most_nics or None
+        nics = (memory.most_nics or None) if asked.nics is None else asked.nics
         if nics is not None and row is not None and row.efa:
             nics = min(nics, row.efa)
-    return Expected(gpus=gpus, nics=nics)
+    up = said.infiniband if asked.infiniband is None or said.infiniband is not None else asked.infiniband
+    return Expected(
+        gpus=gpus,
+        nics=nics,
+        infiniband=(memory.most_infiniband or None) if up is None else up,
+        efa_gbps=said.efa_gbps,
+        infiniband_gbps=said.infiniband_gbps or (row.infiniband_gbps if row is not None else None) or None,
+        infiniband_up=up,
+    )
+
+
+def told(must: Expected, memory: MachineMemory) -> dict[str, object]:
+    """Put what a machine must have, and was seen to have, into the words in which children are told it."""
+    return {
+        "serial": memory.serial,
+        "expected": must.gpus,
+        "known": memory.gpus,
+        "expected_nics": must.nics,
+        "known_nics": memory.nics,
+        "efa_gbps": must.efa_gbps,
+        "expected_infiniband": must.infiniband,
+        "known_infiniband": memory.infiniband,
+        "infiniband_gbps": must.infiniband_gbps,
+        "infiniband_up": must.infiniband_up,
+    }
+
+
+def requested(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Expected:
+    """Read what a Node says that it was launched with; what is no number says nothing."""
+
+    def number(name: str) -> int | None:
+        said = annotations.get(name) or labels.get(name) or ""
+        return int(said) if said.isascii() and said.isdigit() and len(said) <= 4 else None
+
+    return Expected(nics=number(REQUESTED_EFA), infiniband=number(REQUESTED_INFINIBAND))
 
 
 def remember(memory: MachineMemory, seen: InventorySeen, probe: str, must: Expected) -> MachineMemory:
     """Add what one look saw. Hardware that was exchanged is forgotten once the count is complete without it."""
     gpus = {gpu.uuid: gpu.pci for gpu in seen.gpus if gpu.uuid} if probe == "nvml" else {}
-    nics = tuple(nic.name for nic in seen.nics)
+    nics = {nic.name: nic.pci for nic in seen.nics} if probe == "efa" else {}
+    others = {nic.name: nic.pci for nic in seen.nics} if probe == "infiniband" else {}
     complete = bool(gpus) and len(gpus) >= max(memory.most_gpus, must.gpus or 0)
     return msgspec.structs.replace(
         memory,
@@ -85,12 +148,14 @@ def remember(memory: MachineMemory, seen: InventorySeen, probe: str, must: Expec
         nics=nics if len(nics) >= max(memory.most_nics, 1) else memory.nics,
         most_gpus=max(memory.most_gpus, len(gpus)),
         most_nics=max(memory.most_nics, len(nics)),
+        infiniband=others if len(others) >= max(memory.most_infiniband, 1) else memory.infiniband,
+        most_infiniband=max(memory.most_infiniband, len(others)),
         answered=tuple(sorted({*memory.answered, probe})),
     )
 
 
 def parse_expect(texts: Iterable[str]) -> Expected:
-    """Read what an operator says: ``gpus=8,efa=32``.
+    """Read what an operator says: ``gpus=8,efa=32``, ``ib=8``, and rates of each port: ``efa-gbps=100,ib-gbps=400``.
 
     :raises ValueError: it has another form.
     """
@@ -99,10 +164,22 @@ def parse_expect(texts: Iterable[str]) -> Expected:
         key, _, number = part.strip().partition("=")
         if not part.strip():
             continue
-        if key not in {"gpus", "efa"} or not number.isdigit():
-            raise ValueError(f"{part.strip()!r} is not an expectation: write gpus=8, efa=32, or both with a comma")
-        counts[key] = int(number)
-    return Expected(gpus=counts.get("gpus"), nics=counts.get("efa"))
+        if key not in _EXPECTATIONS or not number.isdigit():
+            raise ValueError(
+                f"{part.strip()!r} is not an expectation: write {', '.join(f'{name}=N' for name in _EXPECTATIONS)}, "
+                "several with commas between them"
+            )
+        counts[_EXPECTATIONS[key]] = int(number)
+    return msgspec.convert(counts, Expected)
+
+
+_EXPECTATIONS = {
+    "gpus": "gpus",
+    "efa": "nics",
+    "ib": "infiniband",
+    "efa-gbps": "efa_gbps",
+    "ib-gbps": "infiniband_gbps",
+}
 
 
 class MemoryFile:

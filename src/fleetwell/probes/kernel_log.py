@@ -11,17 +11,24 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
+
+if TYPE_CHECKING:
+    from fleetwell.probes.file_watch import FileWatch
 
 log = structlog.get_logger(__name__)
 
 RECORD_LIMIT = 16 * 1024
 """Bytes for one read of the device; the kernel's own limit for a record with its properties is 8 KiB."""
-BATCH = 64
+BATCH = 1024
 """Records of the device between two turns of the loop: a flood must not keep conditions from being published."""
-CHUNK = 32 * 1024
+CHUNK = 64 * 1024
 POLL_INTERVAL = 0.05
+"""Seconds between looks at a regular file where the kernel gives no watch on it."""
+WATCHED_INTERVAL = 5.0
+"""The same where it does: only in case that a filesystem keeps a change to itself."""
 REOPEN_INTERVAL = 5.0
 
 
@@ -46,6 +53,7 @@ class KernelLogTail:
         self._inode = 0
         self._held = b""
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._watch: FileWatch | None = None
 
     def start(self) -> None:
         """Begin to follow, from the oldest record that is still there."""
@@ -66,6 +74,7 @@ class KernelLogTail:
             loop.add_reader(self._fd, self._read_device)
             self._timer = loop.call_later(self._poll_interval, self.caught_up.set)
         else:
+            self._watch = self._watched()
             self._read_file()
 
     def close(self) -> None:
@@ -73,6 +82,9 @@ class KernelLogTail:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
         if self._fd is not None:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)
@@ -117,7 +129,22 @@ class KernelLogTail:
             self.close()
             self._timer = loop.call_soon(self.start)
             return
-        self._timer = loop.call_later(self._poll_interval, self._read_file)
+        self._timer = loop.call_later(WATCHED_INTERVAL if self._watch else self._poll_interval, self._read_file)
+
+    def _watched(self) -> FileWatch | None:
+        """Have the kernel say when the file changes. It is asked before the first read, so that nothing is missed."""
+        from fleetwell.probes.file_watch import FileWatch  # noqa: PLC0415 (costs memory; a real agent reads a device)
+
+        try:
+            return FileWatch(self._path, self._stirred)
+        except OSError as error:
+            log.info("the kernel log's file is polled", path=str(self._path), why=str(error))
+            return None
+
+    def _stirred(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._read_file()
 
     def _was_replaced(self) -> bool:
         assert self._fd is not None  # noqa: S101 (as above)
@@ -135,14 +162,22 @@ def split(text: bytes, *, whole: bool) -> tuple[list[bytes], bytes]:
         since more of its indented lines may follow.
     """
     complete, newline, rest = text.rpartition(b"\n")
-    records: list[bytes] = []
-    for line in (complete + newline).splitlines(keepends=True):
-        if line.startswith(b" ") and records:
-            records[-1] += line
-        else:
-            records.append(line)
+    records = (complete + newline).splitlines(keepends=True)
+    if b"\n " in complete:
+        records = _with_properties(records)
     if not whole and records:
         rest = records.pop() + rest
     if len(rest) > CHUNK:
         rest = b""  # No record is that long: whatever this is, it must not pile up.
     return records, rest
+
+
+def _with_properties(lines: list[bytes]) -> list[bytes]:
+    """Put the indented lines to the record before them."""
+    records: list[list[bytes]] = []
+    for line in lines:
+        if line.startswith(b" ") and records:
+            records[-1].append(line)
+        else:
+            records.append([line])
+    return [b"".join(record) for record in records]

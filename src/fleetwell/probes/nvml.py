@@ -7,19 +7,21 @@ that does not answer is reported and the others are still judged.
 from __future__ import annotations
 
 import ctypes
+import time
 from pathlib import Path
 from typing import Any
 
-import pynvml
-
-from fleetwell.probes import nvml_questions, report
+from fleetwell.probes import report
 from fleetwell.probes.driver import LIBRARY, library
+from fleetwell.probes.nvml_binding import GONE, Gpu, pynvml
+from fleetwell.probes.nvml_questions import Round
+from fleetwell.probes.nvml_samples import Samples
 from fleetwell.probes.report import Report
 
 PROBE = "nvml"
+BOOT_ID = "proc/sys/kernel/random/boot_id"
 
 _NOT_THERE = {pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_LIBRARY_NOT_FOUND}
-_FAULTS = {pynvml.NVML_ERROR_GPU_IS_LOST: "GpuLost", pynvml.NVML_ERROR_RESET_REQUIRED: "GpuResetRequired"}
 
 
 def main() -> None:
@@ -28,14 +30,22 @@ def main() -> None:
     host_root = Path(str(given.get("host_root", "/")))
     expected = given.get("expected")
     known = {str(uuid): str(pci) for uuid, pci in dict(given.get("known") or {}).items()}  # type: ignore[call-overload]  # JSON from the agent
-    report.leave(look(host_root, expected if isinstance(expected, int) else None, known))
+    kept = given.get("nvml_memory")
+    samples = Samples(
+        Path(str(kept)) if kept else None,
+        str(given.get("serial", "")),
+        _boot(host_root),
+        time.clock_gettime(time.CLOCK_BOOTTIME),
+    )
+    report.leave(look(host_root, expected if isinstance(expected, int) else None, known, samples))
 
 
-def look(host_root: Path, expected: int | None, known: dict[str, str]) -> Report:
+def look(host_root: Path, expected: int | None, known: dict[str, str], samples: Samples | None = None) -> Report:
     """Ask NVML.
 
     :param expected: how many GPUs the machine must have, where that is known.
     :param known: UUID → PCI address of the GPUs that this machine was seen to have.
+    :param samples: what the look before counted; without it this one shows no rates.
     """
     seen = Report(PROBE)
     path = library(host_root)
@@ -53,7 +63,7 @@ def look(host_root: Path, expected: int | None, known: dict[str, str]) -> Report
         _no_init(seen, error, required=bool(expected or known))
         return seen
     try:
-        _ask(seen, expected, known)
+        _ask(seen, expected, known, samples or Samples(None, "", "", 0.0))
     finally:
         pynvml.nvmlShutdown()
     return seen
@@ -62,6 +72,8 @@ def look(host_root: Path, expected: int | None, known: dict[str, str]) -> Report
 def _no_init(seen: Report, error: pynvml.NVMLError, *, required: bool) -> None:
     if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
         seen.fault("DriverLibraryMismatch", "host", f"nvmlInit: {error}")
+        # Not the hardware's fault, but nobody can say now whether the hardware has one.
+        seen.fault("ProbeSilent", "host", "NVML answers nothing until its library and the driver agree")
     elif error.value == pynvml.NVML_ERROR_GPU_IS_LOST:
         seen.fault("GpuLost", "host", f"nvmlInit: {error}")
     elif error.value not in _NOT_THERE:
@@ -72,9 +84,9 @@ def _no_init(seen: Report, error: pynvml.NVMLError, *, required: bool) -> None:
         seen.absent(f"nvmlInit: {error}")
 
 
-def _ask(seen: Report, expected: int | None, known: dict[str, str]) -> None:
+def _ask(seen: Report, expected: int | None, known: dict[str, str], samples: Samples) -> None:
     count = int(pynvml.nvmlDeviceGetCount())
-    handles: dict[str, Any] = {}
+    handles: dict[str, Gpu] = {}
     failed: list[tuple[int, pynvml.NVMLError]] = []
     for index in range(count):
         try:
@@ -84,18 +96,16 @@ def _ask(seen: Report, expected: int | None, known: dict[str, str]) -> None:
         except pynvml.NVMLError as error:
             failed.append((index, error))
         else:
-            handles[uuid] = handle
-            seen.gpu(
-                uuid, pci, _optional(pynvml.nvmlDeviceGetSerial, handle), _optional(pynvml.nvmlDeviceGetName, handle)
-            )
+            handles[uuid] = Gpu(uuid, _optional(pynvml.nvmlDeviceGetName, handle), handle)
+            seen.gpu(uuid, pci, _optional(pynvml.nvmlDeviceGetSerial, handle), handles[uuid].name)
     named = _name_the_silent(seen, {uuid: pci for uuid, pci in known.items() if uuid not in handles})
     for index, cause in failed[len(named) :]:
         said = f"no handle for GPU {index}: {cause} (NVML {cause.value}); which GPU it is cannot be told"
-        seen.fault(_FAULTS.get(cause.value, "GpuHandleError"), "host", said)
+        seen.fault(GONE.get(cause.value, "GpuHandleError"), "host", said)
     seen.covers("host", *(f"gpu/{uuid}" for uuid in handles))
     missing = [uuid for uuid in known if uuid not in handles and uuid not in named]
     _count(seen, expected, answered=len(handles), listed=count, missing=missing)
-    nvml_questions.judge(seen, handles)
+    Round(seen, list(handles.values()), samples).judge()
 
 
 def _name_the_silent(seen: Report, silent: dict[str, str]) -> set[str]:
@@ -107,7 +117,7 @@ def _name_the_silent(seen: Report, silent: dict[str, str]) -> set[str]:
         except pynvml.NVMLError as error:
             if error.value in {pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT}:
                 continue
-            fault = _FAULTS.get(error.value, "GpuHandleError")
+            fault = GONE.get(error.value, "GpuHandleError")
             seen.fault(fault, f"gpu/{uuid}", f"no handle for the GPU at {pci}: {error} (NVML {error.value})")
             named.add(uuid)
     return named
@@ -126,9 +136,19 @@ def _count(seen: Report, expected: int | None, *, answered: int, listed: int, mi
 
 
 def address(bus_id: str) -> str:
-    """Write NVML's ``00000000:53:00.0`` as sysfs does: ``0000:53:00.0``."""
+    """Write NVML's ``00000000:53:00.0`` as sysfs does: ``0000:53:00.0``; what has another form is left as it is."""
     domain, _, rest = bus_id.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}"
+    try:
+        return f"{int(domain, 16):04x}:{rest}"
+    except ValueError:
+        return bus_id.lower()
+
+
+def _boot(host_root: Path) -> str:
+    try:
+        return (host_root / BOOT_ID).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _optional(ask: Any, handle: Any) -> str:

@@ -1,14 +1,20 @@
-"""What NVML is asked about each GPU, one function a question: memory, recovery action, heat, PCIe, NVLink."""
+"""What NVML is asked about each GPU, one function a question, and how the answers of several are judged together.
+
+A question that a model or a driver does not answer is told as blind. One that fails on one GPU leaves that GPU's other
+questions, and the other GPUs, to be judged.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pynvml
+from fleetwell.probes import nvml_fabric, nvml_links, nvml_memory, nvml_pcie
+from fleetwell.probes.nvml_binding import CANNOT_SAY, GONE, Gpu, field_values, pynvml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fleetwell.probes.nvml_samples import Samples
     from fleetwell.probes.report import Report
 
 RECOVERY_ACTIONS = {
@@ -20,157 +26,143 @@ RECOVERY_ACTIONS = {
 }
 """Values of NVML's recovery action field (nvml.h of driver 570 and newer; 0 asks for nothing)."""
 
-MAX_LINKS = 36
 
-_CANNOT_SAY = {
-    pynvml.NVML_ERROR_NOT_SUPPORTED,
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
-    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
-    pynvml.NVML_ERROR_NO_PERMISSION,
-}
-_GONE = {pynvml.NVML_ERROR_GPU_IS_LOST: "GpuLost", pynvml.NVML_ERROR_RESET_REQUIRED: "GpuResetRequired"}
-
-
-def judge(seen: Report, handles: dict[str, Any]) -> None:
-    """Ask every question of every GPU that gave a handle.
-
-    :param handles: UUID → NVML handle.
-    """
-    unanswered: dict[str, int] = {}
-    links: dict[str, dict[int, bool]] = {}
-    for uuid, handle in handles.items():
-        try:
-            for question in QUESTIONS:
-                if not _answered(seen, question, uuid, handle):
-                    unanswered[question.__name__] = unanswered.get(question.__name__, 0) + 1
-            links[uuid] = _links(handle)
-        except pynvml.NVMLError as error:
-            fault = _GONE.get(error.value, "GpuHandleError")
-            seen.fault(fault, f"gpu/{uuid}", f"it stopped answering: {error} (NVML {error.value})")
-    for name, gpus in unanswered.items():
-        seen.blind(f"nvml: {name.replace('_', ' ')} is not told by {gpus} of {len(handles)} GPUs")
-    _compare_links(seen, links)
-
-
-def _answered(seen: Report, question: Callable[[Report, str, Any], None], uuid: str, handle: Any) -> bool:
-    try:
-        question(seen, f"gpu/{uuid}", handle)
-    except pynvml.NVMLError as error:
-        if error.value in _CANNOT_SAY:
-            return False
-        if error.value in _GONE:
-            raise
-        what = question.__name__.replace("_", " ")
-        seen.fault("GpuHandleError", f"gpu/{uuid}", f"{what}: {error} (NVML {error.value})", verdict="UNKNOWN")
-    return True
-
-
-def recovery_action(seen: Report, gpu: str, handle: Any) -> None:
-    """What the driver itself asks for."""
-    (field,) = pynvml.nvmlDeviceGetFieldValues(handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
-    if field.nvmlReturn != pynvml.NVML_SUCCESS:
-        raise pynvml.NVMLError(field.nvmlReturn)
-    action = int(field.value.uiVal)
-    if action != 0:
-        fault = RECOVERY_ACTIONS.get(action, "GpuRecoveryActionUnknown")
-        seen.fault(fault, gpu, f"NVML recovery action is {action}")
-
-
-def row_remap(seen: Report, gpu: str, handle: Any) -> None:
-    """Memory rows that wait for a reset, or could not be remapped. Not told while MIG instances exist."""
-    corrected, uncorrected, pending, failed = pynvml.nvmlDeviceGetRemappedRows(handle)
-    said = f"remapped rows: {corrected} corrected, {uncorrected} uncorrected, pending {pending}, failed {failed}"
-    if failed:
-        seen.fault("GpuRowRemapFailed", gpu, said)
-    if pending:
-        seen.fault("GpuRowRemapPending", gpu, said)
-
-
-def uncorrected_memory_errors(seen: Report, gpu: str, handle: Any) -> None:
-    """Errors since the last reset that could not be corrected."""
-    count = pynvml.nvmlDeviceGetTotalEccErrors(
-        handle, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+def recovery_action(seen: Report, gpu: Gpu) -> None:
+    """What the driver itself asks for; drivers before 570 have only two flags."""
+    action, reset, drain = field_values(
+        gpu,
+        [
+            pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+            pynvml.NVML_FI_DEV_RESET_STATUS,
+            pynvml.NVML_FI_DEV_DRAIN_AND_RESET_STATUS,
+        ],
     )
-    if count > 0:
-        seen.fault("GpuEccUncorrectable", gpu, f"{count} uncorrectable memory errors since the last reset")
+    if action is None and reset is None and drain is None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+    if action:
+        fault = RECOVERY_ACTIONS.get(action, "GpuRecoveryActionUnknown")
+        seen.fault(fault, gpu.component, f"NVML recovery action is {action}")
+    elif action is None and reset:
+        seen.fault("GpuRecoveryActionReset", gpu.component, "NVML reset status: a reset is required")
+    elif action is None and drain:
+        seen.fault("GpuRecoveryActionDrainAndReset", gpu.component, "NVML reset status: drain and reset")
 
 
-def on_chip_memory_threshold(seen: Report, gpu: str, handle: Any) -> None:
-    """The vendor's own limit of uncorrectable errors in on-chip memory."""
-    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
-    pynvml.nvmlDeviceGetSramEccErrorStatus(handle, pynvml.byref(status))
-    if status.bThresholdExceeded:
-        seen.fault("GpuSramThresholdExceeded", gpu, "the driver's SRAM threshold flag is set")
-
-
-def thermal_margin(seen: Report, gpu: str, handle: Any) -> None:
+def thermal_margin(seen: Report, gpu: Gpu) -> None:
     """Degrees left until the GPU slows down: at 0 it does."""
     try:
-        margin = int(pynvml.nvmlDeviceGetMarginTemperature(handle))
+        margin = int(pynvml.nvmlDeviceGetMarginTemperature(gpu.handle))
         said = f"{margin} °C left until it slows down"
     except pynvml.NVMLError as error:
-        if error.value not in _CANNOT_SAY:
+        if error.value not in CANNOT_SAY:
             raise
-        now = pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
-        limit = pynvml.nvmlDeviceGetTemperatureThreshold(handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
+        now = pynvml.nvmlDeviceGetTemperature(gpu.handle, pynvml.NVML_TEMPERATURE_GPU)
+        limit = pynvml.nvmlDeviceGetTemperatureThreshold(gpu.handle, pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)
         margin = int(limit) - int(now)
         said = f"{now} °C where it slows down at {limit} °C"
     if margin <= 0:
-        seen.fault("GpuOverheating", gpu, said)
+        seen.fault("GpuOverheating", gpu.component, said)
 
 
-def clock_limits(seen: Report, gpu: str, handle: Any) -> None:
+def clock_limits(seen: Report, gpu: Gpu) -> None:
     """Whether the hardware holds the clocks down, for heat or for want of power."""
-    reasons = int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    if reasons & pynvml.nvmlClocksEventReasonHwThermalSlowdown:
-        seen.fault("GpuThermalSlowdown", gpu, f"clocks event reasons {reasons:#x}: hardware thermal slowdown")
-    if reasons & pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown:
-        seen.fault("GpuPowerBrake", gpu, f"clocks event reasons {reasons:#x}: power brake")
+    reasons = int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu.handle))
+    said = f"clocks event reasons {reasons:#x}"
+    thermal = reasons & pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    brake = reasons & pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+    if thermal:
+        seen.fault("GpuThermalSlowdown", gpu.component, f"{said}: hardware thermal slowdown")
+    if brake:
+        seen.fault("GpuPowerBrake", gpu.component, f"{said}: power brake")
+    if reasons & pynvml.nvmlClocksEventReasonHwSlowdown and not thermal and not brake:
+        seen.fault("GpuHardwareSlowdown", gpu.component, f"{said}: hardware slowdown, without a finer reason")
 
 
-def pcie_speed(seen: Report, gpu: str, handle: Any) -> None:
-    """The link's generation, judged only at full power state: an idle GPU lowers it by itself."""
-    if pynvml.nvmlDeviceGetPerformanceState(handle) != pynvml.NVML_PSTATE_0:
-        return
-    now = pynvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)
-    most = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
-    if now < most:
-        seen.fault("PcieDegraded", gpu, f"PCIe generation {now} where GPU and slot can do {most}")
+QUESTIONS = (recovery_action, *nvml_memory.QUESTIONS, thermal_margin, clock_limits)
 
 
-QUESTIONS = (
-    recovery_action,
-    row_remap,
-    uncorrected_memory_errors,
-    on_chip_memory_threshold,
-    thermal_margin,
-    clock_limits,
-    pcie_speed,
-)
+class Round:
+    """One round of questions to all GPUs that gave a handle."""
 
+    def __init__(self, seen: Report, gpus: list[Gpu], samples: Samples) -> None:
+        self._seen = seen
+        self._gpus = gpus
+        self._samples = samples
+        self._unanswered: dict[str, int] = {}
+        self._lazy: list[Gpu] = []
+        self._divided = 0
+        self._links: dict[Gpu, dict[int, bool]] = {}
+        self._pcie: dict[Gpu, nvml_pcie.Link] = {}
+        self._switched: set[str] = set()
 
-def _links(handle: Any) -> dict[int, bool]:
-    """Tell which NVLinks are active; empty where the GPU has none."""
-    states = {}
-    for link in range(MAX_LINKS):
+    def judge(self) -> None:
+        """Ask every question of every GPU, compare what is comparable, and keep what the next look compares with."""
+        samples, due = self._samples, self._samples.is_due
+        if due:
+            samples.begin()
+        for gpu in self._gpus:
+            try:
+                self._ask(gpu, due=due)
+            except pynvml.NVMLError as error:
+                fault = GONE.get(error.value, "GpuHandleError")
+                said = f"it stopped answering: {error} (NVML {error.value})"
+                self._seen.fault(fault, gpu.component, said)
+        nvml_links.compare(self._seen, self._links, self._switched)
+        nvml_pcie.compare(self._seen, self._pcie)
+        present = {gpu.uuid for gpu in self._gpus}
+        for fault, component, said in samples.said:
+            if component.split("/")[1] in present:
+                self._seen.fault(fault, component, said)
+        samples.save()
+        for name, gpus in self._unanswered.items():
+            self._seen.blind(f"nvml: {name.replace('_', ' ')} is not told by {gpus} of {len(self._gpus)} GPUs")
+        if self._divided:
+            divided = f"{self._divided} of {len(self._gpus)} GPUs are divided by MIG"
+            self._seen.blind(f"nvml: NVLinks are not judged, and rows to be remapped are not told, while {divided}")
+        if self._lazy:
+            said = f"persistence mode is off on {len(self._lazy)} of {len(self._gpus)} GPUs"
+            self._seen.fault("GpuPersistenceOff", "host", said, verdict="CONFIG")
+        if samples.failure:
+            self._seen.blind(f"nvml: {samples.failure}")
+
+    def _ask(self, gpu: Gpu, *, due: bool) -> None:
+        for question in QUESTIONS:
+            self._one(gpu, question.__name__, lambda question=question: question(self._seen, gpu))  # type: ignore[misc]  # a default binds the loop's value
+        self._one(gpu, "persistence", lambda: self._persistence(gpu))
+        self._one(gpu, "pcie_link", lambda: self._pcie.update({gpu: nvml_pcie.link(gpu)}))
+        self._one(gpu, "fabric", lambda: self._fabric(gpu))
+        if nvml_memory.divided(gpu):
+            self._divided += 1
+            links = {}
+        else:
+            self._links[gpu] = links = nvml_links.states(gpu)
+        if not due:
+            return
+        if gpu in self._pcie:
+            self._one(gpu, "pcie_replays", lambda: nvml_pcie.replays(gpu, self._pcie[gpu], self._samples))
+        if links:
+            self._one(gpu, "nvlink_errors", lambda: self._errors(gpu, list(links)))
+
+    def _one(self, gpu: Gpu, name: str, question: Callable[[], None]) -> None:
         try:
-            states[link] = bool(pynvml.nvmlDeviceGetNvLinkState(handle, link))
+            question()
         except pynvml.NVMLError as error:
-            if error.value in _GONE:
+            if error.value in GONE:
                 raise
-            break
-    return states
+            if error.value in CANNOT_SAY:
+                self._unanswered[name] = self._unanswered.get(name, 0) + 1
+                return
+            said = f"{name.replace('_', ' ')}: {error} (NVML {error.value})"
+            self._seen.fault("GpuHandleError", gpu.component, said, verdict="UNKNOWN")
 
+    def _persistence(self, gpu: Gpu) -> None:
+        if not pynvml.nvmlDeviceGetPersistenceMode(gpu.handle):
+            self._lazy.append(gpu)
 
-def _compare_links(seen: Report, links: dict[str, dict[int, bool]]) -> None:
-    """Call a link down that is up on most of the machine's GPUs: bridges may rightly leave a link unused."""
-    numbers = sorted({link for states in links.values() for link in states})
-    for link in numbers:
-        having = {uuid: states[link] for uuid, states in links.items() if link in states}
-        active = sum(having.values())
-        for uuid, up in having.items():
-            component = f"nvlink/{uuid}/{link}"
-            seen.covers(component)
-            if not up and active * 2 > len(having):
-                said = f"NVLink {link} is inactive; it is active on {active} of the machine's {len(having)} GPUs"
-                seen.fault("NvlinkDown", component, said)
+    def _fabric(self, gpu: Gpu) -> None:
+        if nvml_fabric.fabric(self._seen, gpu, self._samples):
+            self._switched.add(gpu.uuid)
+
+    def _errors(self, gpu: Gpu, links: list[int]) -> None:
+        if not nvml_links.error_rates(gpu, links, self._samples):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -1,0 +1,88 @@
+"""Turns what DCGM complains of into the catalogue's faults, by number where there is one, else by its words."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import re
+import tomllib
+from dataclasses import dataclass
+
+HISTORY = 101
+"""DCGM's error for Xids. Its health watch keeps them while the engine runs, so there they only show the past."""
+UNHEALTHY = "DcgmUnhealthy"
+
+_SEVERITY = {2: ("BAD", ""), 5: ("CONFIG", "none"), 6: ("BAD", "resetGpu")}
+"""DCGM's severities of errors that come without a number: isolate, configuration, reset."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What an error means; verdict and recovery are the catalogue's where they are empty."""
+
+    fault: str
+    """Empty where a test does not fit the GPU, which is no fault."""
+    verdict: str = ""
+    recovery: str = ""
+    history: bool = False
+    """It may be long over, and DCGM never takes it back."""
+
+    @property
+    def harmless(self) -> bool:
+        """Whether the catalogue asks for nothing: such an error explains no failure."""
+        return self.fault in {"GpuNoted", "GpuCorrectedErrors", "NvswitchNoted"} and not self.verdict
+
+
+OPEN = Meaning(UNHEALTHY, "UNKNOWN", "support")
+"""An error that cannot be judged: no new work, and a person looks."""
+
+
+@dataclass(frozen=True)
+class Error:
+    """One complaint, as DCGM gave it."""
+
+    said: str
+    number: int | None = None
+    severity: int | None = None
+
+
+@dataclass(frozen=True)
+class _Table:
+    errors: dict[int, Meaning]
+    texts: tuple[tuple[re.Pattern[str], int], ...]
+    settings: frozenset[str]
+
+
+@functools.cache
+def _table() -> _Table:
+    text = (importlib.resources.files("fleetwell.probes") / "data" / "dcgm_errors.toml").read_text(encoding="utf-8")
+    data = tomllib.loads(text)
+    errors = {int(number): Meaning(**row, history=int(number) == HISTORY) for number, row in data["errors"].items()}
+    texts = tuple((re.compile(row["words"], re.IGNORECASE), int(row["error"])) for row in data["texts"])
+    return _Table(errors, texts, frozenset(data["settings"]["tests"]))
+
+
+def numbers() -> tuple[int, ...]:
+    """Give every error number that is known."""
+    return tuple(_table().errors)
+
+
+def meaning(error: Error) -> Meaning | None:
+    """Judge an error: None where neither number nor words nor severity say anything.
+
+    A number that is not known is judged by nothing else: what a newer DCGM means by it is not to be guessed.
+    """
+    if error.number:
+        return _table().errors.get(error.number, OPEN)
+    for words, number in _table().texts:
+        if words.search(error.said):
+            return _table().errors[number]
+    if error.severity in _SEVERITY:
+        verdict, recovery = _SEVERITY[error.severity]
+        return Meaning("DcgmSettings" if verdict == "CONFIG" else UNHEALTHY, verdict, recovery)
+    return None
+
+
+def looks_at_settings(test: str) -> bool:
+    """Tell whether a test looks at the machine's settings only."""
+    return test.strip().lower() in _table().settings

@@ -1,0 +1,199 @@
+"""Reads any output of ``dcgmi health`` and ``dcgmi diag``, and says what it means for each GPU.
+
+A pass is only what is understood to its end: another top key, an empty category, an error while it ran, an exit code
+that nothing explains, or a text that is not known leave the answer open. And a pass is DCGM's alone: it clears what
+DCGM itself found and never what another probe did.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fleetwell.probes import dcgm_json, dcgm_text
+from fleetwell.probes.dcgm_document import Document, Result, Status
+from fleetwell.probes.dcgm_errors import OPEN, UNHEALTHY, Error, Meaning, looks_at_settings, meaning
+from fleetwell.probes.nvidia_smi_findings import Findings
+
+PROBE = "dcgm"
+MAX_CHARACTERS = 4 << 20
+MAX_LINES = 50_000
+LEVELS: Mapping[str, int] = {"quick": 1, "medium": 2, "long": 3}
+"""Level of a proof → level of the diagnostic. Level 4 takes hours and is only run when asked for by its number."""
+_MUST_RUN = {2: {"memory"}, 3: {"memory", "diagnostic"}, 4: {"memory", "diagnostic", "memtest"}}
+"""Tests without which a diagnostic of that level shows nothing (DCGM's names, without ``GPU``)."""
+
+_UNREACHABLE = re.compile(
+    r"unable to (?:establish a connection|connect)|host ?engine is not|connection (?:is )?not valid|connection refused",
+    re.IGNORECASE,
+)
+_NOT_WATCHED = re.compile(r"health watches not enabled", re.IGNORECASE)
+_TIME_OUT = re.compile(r"time(?:d)? ?out", re.IGNORECASE)
+_HARMLESS = re.compile(
+    r"successfully ran diagnostic.*|health monitor report|```\w*|[^|]{0,80}[$#>] ?(?:sudo )?dcgmi\b.*|", re.IGNORECASE
+)
+
+
+@dataclass
+class Asked:
+    """What is known beside the output itself."""
+
+    code: int | None = None
+    """The exit code, where it is known."""
+    level: int | None = None
+    """The level of the diagnostic that was asked for."""
+    uuids: Mapping[str, str] = field(default_factory=dict)
+    """DCGM's GPU number → UUID, where that is known."""
+
+
+def read(text: str, asked: Asked | None = None) -> Findings:
+    """Judge one output, JSON or table, with whatever was printed around it."""
+    asked = asked or Asked()
+    seen = Findings(PROBE)
+    if len(text) > MAX_CHARACTERS or text.count("\n") > MAX_LINES:
+        return _open(seen, [f"the output has more than {MAX_CHARACTERS} characters or {MAX_LINES} lines"])
+    documents, rest = split(text)
+    problems, blind = _texts(rest)
+    if not documents and not problems and not blind:
+        problems.append("dcgmi said nothing")
+    failed = False
+    for document in documents:
+        blind += [f"dcgm: {said}" for said in document.blind]
+        failed |= _judge(seen, document, {**document.uuids, **asked.uuids})
+        problems += [f"dcgm {document.kind}: {said}" for said in document.problems]
+        problems += _too_little(document, asked.level)
+    for said in blind:
+        seen.blind(said)
+    if asked.code and not failed and not blind:
+        problems.append(f"dcgmi ended with exit code {asked.code}, which its output does not explain")
+    if not problems and any(document.results or document.overall for document in documents):
+        passed = {one.entity for document in documents for one in document.results if one.entity}
+        uuids = {number: uuid for document in documents for number, uuid in document.uuids.items()} | dict(asked.uuids)
+        healthy = {*uuids, *passed} if any(document.kind == "health" for document in documents) else passed
+        seen.covers("host", *(_component(number, uuids) for number in sorted(healthy)))
+    return _open(seen, problems)
+
+
+def split(text: str) -> tuple[list[Document], list[str]]:
+    """Give the documents in a text, and the lines that belong to none."""
+    brace = text.find("{")
+    if brace >= 0 and not text[:brace].rpartition("\n")[2].strip():
+        before, after = text[:brace], text[brace:]
+        try:
+            decoded, end = json.JSONDecoder().raw_decode(after)
+        except (ValueError, RecursionError) as error:
+            cut = Document("output", problems=[f"it is no whole JSON document: {str(error)[:80]}"])
+            return [cut], before.splitlines()
+        return [dcgm_json.read(decoded)], [*before.splitlines(), *after[end:].splitlines()]
+    lines = text.splitlines()
+    drawn = [line for line in lines if line.lstrip()[:1] in {"|", "+"}]
+    rest = [line for line in lines if line.lstrip()[:1] not in {"|", "+"}]
+    return ([dcgm_text.read(drawn)] if drawn else []), rest
+
+
+def _texts(rest: list[str]) -> tuple[list[str], list[str]]:
+    """Read the loose lines: give what leaves the answer open, and what this machine cannot be asked."""
+    problems: list[str] = []
+    blind: list[str] = []
+    for line in rest:
+        said = line.strip()
+        if _UNREACHABLE.search(said):
+            problems.append(f"DCGM's host engine cannot be reached: {said[:120]}")
+        elif dcgm_json.NO_MIG.search(said):
+            blind.append(f"dcgm: diagnostics are not possible under MIG: {said[:120]}")
+        elif _NOT_WATCHED.search(said):
+            problems.append(f"DCGM watches nothing, so it can say nothing: {said[:120]}")
+        elif _TIME_OUT.search(said):
+            problems.append(f"DCGM did not answer in time: {said[:120]}")
+        elif not _HARMLESS.fullmatch(said):
+            problems.append(f"a line that is not understood: {said[:120]}")
+    return problems, blind
+
+
+def _judge(seen: Findings, document: Document, uuids: Mapping[str, str]) -> bool:
+    """Judge every result; say whether there was any that is not well."""
+    failed = False
+    for result in document.results:
+        component = _component(result.entity, uuids)
+        if result.status in {Status.SKIP, Status.NOT_RUN}:
+            why = result.errors[0].said[:120] if result.errors else "no reason is given"
+            seen.blind(f"dcgm: {result.test} did not run on {component}: {why}")
+        elif result.status is not Status.PASS:
+            failed = True
+            _failure(seen, document.kind, result, component)
+    if document.overall in {Status.FAIL, Status.WARN} and not failed:
+        failed = True
+        verdict = "BAD" if document.overall is Status.FAIL else "UNKNOWN"
+        seen.fault(UNHEALTHY, "host", f"overall health: {document.overall}, without a reason", verdict=verdict)
+    return failed
+
+
+def _failure(seen: Findings, kind: str, result: Result, component: str) -> None:
+    """Note what a failure means; every error of it counts, and one that asks for nothing explains no failure."""
+    said = f"{kind}, {result.test or 'overall'}: {result.status}"
+    meanings = _meanings(result)
+    history = kind == "health" and bool(meanings) and all(one.history for one, _ in meanings)
+    explained = False
+    for one, error in meanings:
+        shown = f"{said}: {error.said}"
+        if one.history and kind == "health":
+            seen.fault("GpuNoted", component, f"history, no evidence of now: {shown}", verdict="OK", recovery="none")
+        elif not one.fault:
+            seen.blind(f"dcgm: {result.test} does not fit {component}: {error.said[:120]}")
+            explained = True
+        elif not one.harmless or result.status is Status.WARN:
+            seen.fault(one.fault, component, shown, verdict=one.verdict, recovery=one.recovery)
+            explained = True
+    if explained or history:
+        return
+    first = f"{said}: {result.errors[0].said}" if result.errors else said
+    if looks_at_settings(result.test):
+        seen.fault("DcgmSettings", component, first)
+    elif result.status is Status.FAIL:
+        bad = "GpuProofFailed" if kind == "diag" else UNHEALTHY
+        seen.fault(bad, component, first)
+    else:
+        seen.fault(UNHEALTHY, component, first, verdict=OPEN.verdict, recovery=OPEN.recovery)
+
+
+def _meanings(result: Result) -> list[tuple[Meaning, Error]]:
+    """Judge the errors one by one, and once joined: tables and health reports break one message into several."""
+    found: dict[Meaning, Error] = {}
+    joined = Error(" ".join(one.said for one in result.errors if one.number is None))
+    for error in (*result.errors, joined):
+        one = meaning(error)
+        if one is not None:
+            found.setdefault(one, error)
+    return list(found.items())
+
+
+def _too_little(document: Document, level: int | None) -> list[str]:
+    """Say why a diagnostic that failed nowhere still shows nothing."""
+    if document.kind != "diag" or document.problems or document.blind:
+        return []
+    ran = {_plain(one.test) for one in document.results if one.status not in {Status.SKIP, Status.NOT_RUN}}
+    if not ran:
+        return ["dcgm diag: no test ran"]
+    missing = _MUST_RUN.get(level or 0, set()) - ran
+    return [f"dcgm diag: level {level} was asked for, and {', '.join(sorted(missing))} did not run"] if missing else []
+
+
+def _plain(test: str) -> str:
+    return test.strip().lower().removeprefix("gpu ")
+
+
+def _component(number: str, uuids: Mapping[str, str]) -> str:
+    if not number:
+        return "host"
+    if number.isdecimal():
+        return f"gpu/{uuids.get(number) or f'index-{number}'}"
+    return number
+
+
+def _open(seen: Findings, problems: list[str]) -> Findings:
+    """Note why the answer is open. It asks for no deed: what is wrong may be DCGM and not the machine."""
+    for said in problems[:4]:
+        seen.fault("ProbeNonsense", "host", said, recovery="none")
+    return seen

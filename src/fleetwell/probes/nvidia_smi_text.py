@@ -1,0 +1,124 @@
+"""Reads the long form, ``nvidia-smi -q``: headings by indentation, one block for each GPU.
+
+The form has no end mark. A block with an identity (``GPU UUID``) is whole once its list of processes has come, and
+has the same headings as its neighbours of the same model; blocks without one are the ``-d`` selections.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers, label
+from fleetwell.probes.nvidia_smi_fields import note
+
+HEAD = "NVSMI LOG"
+_GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
+_LINE = re.compile(r"(?P<label>\S.*?)\s*:(?:\s(?P<value>.*))?$")
+_TOP = frozenset({"timestamp", "driver_version", "cuda_version", "attached_gpus", "vgpu_driver_capability"})
+_NEEDS = {
+    "ecc_errors": "aggregate",
+    "remapped_rows": "remapping_failure_occurred",
+    "retired_pages": "pending_page_blacklist",
+    "gpu_reset_status": "drain_and_reset_recommended",
+}
+"""Sections that are only whole once this heading has come in them (or they have a value themselves)."""
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.document = Document("long form")
+        self.broken = ""
+        self.gpu: GpuAnswers | None = None
+        self.paths: set[str] = set()
+        """Of the GPU that is being read."""
+        self._stack: list[tuple[int, str]] = []
+
+    def begin(self, pci: str) -> None:
+        self.broken = self.broken or _unfinished(self.gpu, self.paths)
+        self.gpu = GpuAnswers(len(self.document.gpus))
+        self.gpu.add(Field.PCI, pci)
+        self.document.gpus.append(self.gpu)
+        self._stack, self.paths = [], set()
+
+    def top(self, line: str, name: str, value: str | None) -> None:
+        """Take a line without indentation."""
+        if name == "attached_gpus" and value and value.isdigit():
+            self.document.attached = int(value)
+        elif name not in _TOP and (self.gpu is not None or value is None):
+            self.document.rest.append(line)
+
+    def inner(self, line: str, name: str, value: str | None, *, cut: bool) -> None:
+        """Take a line of a GPU's part."""
+        if self.gpu is None:
+            self.document.rest.append(line)
+            return
+        indent = len(line) - len(line.lstrip(" \t"))
+        while self._stack and self._stack[-1][0] >= indent:
+            self._stack.pop()
+        path = "/".join([*(above for _, above in self._stack), name])
+        self._stack.append((indent, name))
+        self.paths.add(path)
+        if len(self._stack) == 1:
+            self.gpu.sections.add(name)
+        if value is not None and not path.startswith("processes/"):
+            note(self.gpu, path, value)
+        if cut and not _ends_well(value):
+            self.broken = self.broken or f"it ends in the middle of {line.strip()[:40]!r}"
+
+
+def read(lines: list[str]) -> Document:
+    """Read the lines from the form's first one on; what is no part of it is left in ``rest``."""
+    reader = _Reader()
+    for number, raw in enumerate(lines):
+        line = raw.rstrip("\r\n")
+        if not line.strip() or HEAD in line:
+            continue
+        begins = _GPU.fullmatch(line)
+        if begins:
+            reader.begin(begins[1])
+            continue
+        parts = _LINE.fullmatch(line.strip())
+        name = label(parts["label"] if parts else line)
+        value = (parts["value"] or "").strip() if parts else None
+        if line[0] in " \t":
+            reader.inner(line, name, value, cut=line == raw and number == len(lines) - 1)
+        else:
+            reader.top(line, name, value)
+    document = reader.document
+    document.incomplete = reader.broken or _unfinished(reader.gpu, reader.paths) or _compare(document)
+    return document
+
+
+def _unfinished(gpu: GpuAnswers | None, paths: set[str]) -> str:
+    """Say what is missing at the end of a GPU's block."""
+    if gpu is None:
+        return ""
+    pci = gpu.one(Field.PCI)
+    for section, needed in _NEEDS.items():
+        whole = any(path.startswith(f"{section}/{needed}") for path in paths)
+        if section in gpu.sections and any(path.startswith(f"{section}/") for path in paths) and not whole:
+            return f"the part {section} of GPU {pci} is cut off"
+    if Field.UUID in gpu.answers or "product_name" in gpu.sections:
+        return "" if "processes" in gpu.sections else f"the part of GPU {pci} ends before its processes"
+    return "" if gpu.sections else f"nothing follows the heading of GPU {pci}"
+
+
+def _ends_well(value: str | None) -> bool:
+    """Say whether a last line without a line break is whole by itself."""
+    if value is None:
+        return False
+    return value in {"None", "N/A", "Not Active", "disabled"} or value.endswith((" MiB", " %"))
+
+
+def _compare(document: Document) -> str:
+    if not document.gpus:
+        return "it has no GPU's part"
+    if document.attached is None and any("product_name" in gpu.sections for gpu in document.gpus):
+        return "it does not say how many GPUs are attached"
+    first = document.gpus[0]
+    for gpu in document.gpus[1:]:
+        same = gpu.one(Field.NAME) == first.one(Field.NAME)
+        missing = first.sections - gpu.sections
+        if same and missing:
+            return f"the part of GPU {gpu.one(Field.PCI)} lacks {min(missing)}, which GPU {first.one(Field.PCI)} has"
+    return ""
