@@ -209,7 +209,18 @@ async def test_a_probe_of_a_long_interval_looks_again_soon_until_all_is_well(nod
     for _ in range(4):
         await source.look()
         restless.append(source._restless)
-    assert restless == [1, 2, 1, 0]
+    assert restless == [0, 2, 1, 0]
+
+
+async def test_what_an_earlier_agent_found_is_looked_at_again_soon(tmp_path: Path, gpu_node: Node) -> None:
+    await gpu_node.look("nvidia_smi", said("nvidia_smi", "GpuRowRemapFailed"))
+    after = Node(tmp_path, gpu_node.assessment.memory, Expected(gpus=8))
+    after.assessment.adopt(gpu_node.assessment.status(), (), 0.0)
+    source = after.source("nvidia_smi", said("nvidia_smi"))
+    await source.look()
+    assert source._restless == 1
+    await source.look()
+    assert (source._restless, after.assessment.findings) == (0, ())
 
 
 async def test_a_look_that_a_pause_interrupts_says_nothing(node: Node) -> None:

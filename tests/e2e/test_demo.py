@@ -58,17 +58,17 @@ def test_the_demo_is_true_from_beginning_to_end(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(180)
 def test_an_interrupted_demo_leaves_nothing_running(tmp_path: Path) -> None:
-    demo = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "fleetwell", "lab", "demo", "--dir", str(tmp_path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert demo.stdout is not None
-    for line in demo.stdout:
-        if "runs here" in line:
-            break
-    demo.send_signal(signal.SIGINT)
-    demo.stdout.read()
-    assert demo.wait(60) == 130
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "runs here" in line:
+                break
+        demo.send_signal(signal.SIGINT)
+        demo.stdout.read()
+        assert demo.wait(60) == 130
     assert processes_of(tmp_path) == []

@@ -86,7 +86,7 @@ class ChildSource:
         self._monotonic = monotonic
         self._triggered = asyncio.Event()
         self._complete_once = False
-        self._restless = UNTIL_WELL  # What an earlier agent found ends by two looks of this one.
+        self._restless = 0
         self._pauses: list[str] = []
         self._resumed = asyncio.Event()
         self._resumed.set()
@@ -198,6 +198,10 @@ class ChildSource:
                 self._assessment.take(snapshot)
         self._complete_once = self._complete_once or believed
         self._restless = max(0, self._restless - 1) if well else UNTIL_WELL
+        if any(_is_grave(one.verdict) and one.probe in self._probes for one in self._assessment.findings):
+            self._restless = max(
+                self._restless, 1
+            )  # Found by an earlier agent, perhaps: it ends by two looks of this one.
         return believed
 
     def _fail(self, outcome: Outcome) -> None:
@@ -231,7 +235,11 @@ class ChildSource:
 
 
 def _is_bad(snapshot: Snapshot) -> bool:
-    return any(one.verdict in {Verdict.BAD, Verdict.UNKNOWN} for one in snapshot.observations)
+    return any(_is_grave(one.verdict) for one in snapshot.observations)
+
+
+def _is_grave(verdict: Verdict) -> bool:
+    return verdict in {Verdict.BAD, Verdict.UNKNOWN}
 
 
 def failure(outcome: Outcome) -> tuple[str, str]:
