@@ -112,7 +112,7 @@ class Agent:
                     tasks.create_task(part)
                 self._kernel.tail.start()
         finally:
-            self._kernel.tail.close()
+            await self._kernel.close()
             deeds.close()
 
     def _adopt(self, node: Node, published: NodeHealthStatus | None) -> None:

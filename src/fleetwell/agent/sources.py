@@ -199,9 +199,8 @@ class ChildSource:
         self._complete_once = self._complete_once or believed
         self._restless = max(0, self._restless - 1) if well else UNTIL_WELL
         if any(_is_grave(one.verdict) and one.probe in self._probes for one in self._assessment.findings):
-            self._restless = max(
-                self._restless, 1
-            )  # Found by an earlier agent, perhaps: it ends by two looks of this one.
+            # Found by an earlier agent, perhaps: it ends by two looks of this one.
+            self._restless = max(self._restless, 1)
         return believed
 
     def _fail(self, outcome: Outcome) -> None:
