@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from fleetwell.api.manifests import manifests
-from fleetwell.api.resources import ALL, RemediationPolicy
+from fleetwell.api.resources import ALL, NodeHealth, RemediationPolicy
 from fleetwell.api.schema import PRESENTATIONS, crds, unknown_fields
+from fleetwell.kube.meta import ObjectMeta
 
 Json = dict[str, Any]
 
@@ -114,3 +115,27 @@ def test_a_policy_of_a_newer_version_can_still_be_read() -> None:
     body = {"selector": {}, "rules": [{"name": "a", "faults": ["*"], "storms": {"over": 3}}], "domains": ["rack"]}
     policy = msgspec.convert({"metadata": {"name": "p"}, "spec": body}, RemediationPolicy)
     assert policy.spec.rules[0].name == "a"
+
+
+def test_a_policy_and_a_node_health_say_in_the_same_words_what_a_node_must_have() -> None:
+    of_policy, of_health = (
+        schema_of(kind)["properties"]["spec"]["properties"]["expected"] for kind in ("RemediationPolicy", "NodeHealth")
+    )
+    assert of_policy["properties"] == of_health["properties"]
+    assert set(of_policy["properties"]) == {"gpus", "efa", "infiniband"}
+    for name, field in of_policy["properties"].items():
+        assert (field["type"], field["minimum"], field["nullable"]) == ("integer", 0, True), name
+        assert field["description"]
+    assert of_policy["default"] == {}
+    assert "default" not in of_health
+
+
+def test_a_node_health_that_an_agent_makes_says_nothing_in_its_spec() -> None:
+    made = NodeHealth(metadata=ObjectMeta(name="node-1"))
+    assert msgspec.to_builtins(made)["spec"] == {}
+
+
+def test_fewer_than_none_cannot_be_expected() -> None:
+    spec = {"selector": {}, "rules": [{"name": "all", "faults": ["*"]}], "expected": {"gpus": -1}}
+    with pytest.raises(msgspec.ValidationError, match=re.escape("$.spec.expected.gpus")):
+        msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, RemediationPolicy)

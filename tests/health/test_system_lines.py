@@ -220,6 +220,44 @@ def test_a_program_that_hangs_inside_the_driver_is_a_hung_task_of_the_driver() -
     )
 
 
+TIMEOUT = "mlx5_core 0000:3b:00.0 eth0: TX timeout detected"
+LOCKED = "BUG: soft lockup - CPU#12 stuck for 226906s! [ksoftirqd/12:75]"
+INSTRUCTION = "RIP: 0010:mlx5e_poll_ico_cq+0x86/0x2a0 [mlx5_core]"
+STACK = (" <IRQ>", " mlx5e_napi_poll+0x45/0x6b0 [mlx5_core]", " net_rx_action+0x142/0x390")
+
+
+@pytest.mark.parametrize("begin", ["", "watchdog: ", "NMI watchdog: "])
+def test_a_processor_that_stands_in_an_adapters_driver_is_bad(begin: str) -> None:
+    (seen,) = read(begin + LOCKED, "Modules linked in: mlx5_ib mlx5_core nvidia(POE)", INSTRUCTION, *STACK, apart=0.01)
+    assert (seen.fault, seen.component, seen.verdict) == ("NicTransmitStuck", "host", Verdict.BAD)
+    assert "mlx5e_poll_ico_cq" in seen.evidence
+
+
+@pytest.mark.parametrize(
+    "head", [LOCKED, "INFO: task kworker/u64:3:811 blocked for more than 120 seconds.", "watchdog: " + LOCKED]
+)
+def test_what_is_stuck_in_an_adapters_driver_after_a_transmit_timeout_names_the_adapter(head: str) -> None:
+    first, *others = read(TIMEOUT, head, "RIP: 0010:queued_spin_lock_slowpath+0x6c/0x1a0", *STACK, apart=0.01)
+    assert (first.fault, first.verdict) == ("NicLinkNoted", Verdict.OK)
+    assert [(one.fault, one.component, one.verdict) for one in others] == [
+        ("NicTransmitStuck", "nic/pci-0000:3b:00.0", Verdict.BAD)
+    ]
+
+
+def test_an_adapters_driver_somewhere_on_a_stack_leaves_open_what_is_wrong() -> None:
+    (seen,) = read(LOCKED, "RIP: 0010:ipt_do_table+0x1b0/0x640", *STACK, apart=0.01)
+    assert (seen.fault, seen.component, seen.verdict) == ("NicDriverTaskHung", "host", Verdict.UNKNOWN)
+    assert read(LOCKED, "RIP: 0010:ipt_do_table+0x1b0/0x640", " ? mlx5e_napi_poll+0x1/0x2 [mlx5_core]") == []
+    assert read(INSTRUCTION, *STACK, apart=0.01) == []
+    assert read(LOCKED, INSTRUCTION, apart=60) == []
+
+
+def test_a_task_of_an_adapters_driver_that_hangs_is_judged_by_whether_the_adapter_sends() -> None:
+    hung = "INFO: task kworker/u64:1+mlx5:811 blocked for more than 120 seconds."
+    assert [one.fault for one in read(hung)] == ["NicDriverTaskHung"]
+    assert [one.fault for one in read(TIMEOUT, hung)] == ["NicLinkNoted", "NicTransmitStuck"]
+
+
 def test_bus_losses_of_two_gpus_are_told_apart_though_their_records_and_others_lie_between() -> None:
     loss = "NVRM: fallen off the bus and is not responding to commands."
     middle = "NVRM: (PCI ID: 10de:26b5) installed in this system has"

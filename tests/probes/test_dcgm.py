@@ -13,7 +13,7 @@ from fleetwell.health.catalogue import fault
 from fleetwell.health.vocabulary import Recovery, Verdict
 from fleetwell.probes import dcgm, dcgm_errors
 from fleetwell.probes.dcgm_errors import Error
-from fleetwell.probes.dcgm_reading import LEVELS, Asked, read
+from fleetwell.probes.dcgm_reading import Asked, read
 from probes import dcgm_outputs as out
 from probes.test_nvidia_smi import install
 from probes.verdicts import faults, recovery, snapshot, worst
@@ -224,10 +224,50 @@ def test_xids_of_the_health_watch_are_history() -> None:
 
 
 def test_a_level_that_left_its_tests_out_shows_nothing() -> None:
-    assert LEVELS == {"quick": 1, "medium": 2, "long": 3}
     text = out.diag4(("memory", [out.result4(0)]))
     assert worst(read(text, Asked(level=2))) is Verdict.OK
     assert worst(read(text, Asked(level=3))) is Verdict.UNKNOWN
+    assert worst(read(text, Asked(level=5))) is Verdict.UNKNOWN
+
+
+LEVEL_4 = ("software", "memory", "pcie", "diagnostic", "targeted_stress", "targeted_power", "nvbandwidth", "eud")
+LEVEL_4_OLD = ("Denylist", "GPU Memory", "PCIe", "Diagnostic", "Targeted Stress", "Memory Bandwidth", "EUD Test")
+
+
+def level4(skipped: str = "", gpu: int = 0, names: tuple[str, ...] = (*LEVEL_4, "memtest", "pulse")) -> str:
+    """The longest diagnostic on two GPUs, of which one left a test out."""
+    return out.diag4(
+        *(
+            (name, [out.result4(one, "Skip" if (name, one) == (skipped, gpu) else "Pass") for one in (0, 1)])
+            for name in names
+        )
+    )
+
+
+@pytest.mark.parametrize("level", [None, 4])
+def test_the_longest_level_shows_nothing_of_a_gpu_whose_memory_it_left_out(level: int | None) -> None:
+    assert worst(read(level4(), Asked(level=level))) is Verdict.OK
+    for test in ("memory", "diagnostic", "memtest"):
+        assert worst(read(level4(test, 1), Asked(level=level))) is Verdict.UNKNOWN, test
+
+
+@pytest.mark.parametrize("test", ["pulse", "eud", "nvbandwidth"])
+def test_what_a_board_or_a_package_does_not_have_is_told_and_holds_nothing(test: str) -> None:
+    report = read(level4(test), Asked(level=4))
+    assert worst(report) is Verdict.OK
+    assert any(test in said for said in snapshot(report).blind)
+
+
+def test_the_older_names_of_the_longest_level_are_read() -> None:
+    assert worst(read(level4(names=(*LEVEL_4_OLD, "Memtest", "Pulse Test")), Asked(level=4))) is Verdict.OK
+    assert worst(read(level4(names=(*LEVEL_4_OLD, "Pulse Test")), Asked(level=4))) is Verdict.UNKNOWN
+    assert worst(read(level4("Memtest", names=(*LEVEL_4_OLD, "Memtest", "Pulse Test")))) is Verdict.UNKNOWN
+
+
+def test_tests_that_were_chosen_by_name_pass_for_what_they_are() -> None:
+    report = read(level4(names=("memtest",)))
+    assert worst(report) is Verdict.OK
+    assert any("no whole level 4" in said for said in snapshot(report).blind)
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,6 +9,7 @@ import pytest
 from fleetwell.probes.dcgm_reading import Asked
 from fleetwell.probes.proof_diagnostic import diagnostic, judge
 from fleetwell.probes.proof_rows import Row, observed
+from fleetwell.probes.proof_thresholds import Diagnostic, thresholds
 from probes.dcgm_outputs import diag4, result4, warning
 
 UUID = "GPU-11111111-2222-3333-4444-555555555555"
@@ -22,8 +23,13 @@ def dcgmi(root: Path, script: str) -> None:
     program.chmod(0o755)
 
 
-def run(root: Path, level: str = "medium", within: float = 30) -> Row:
-    (row,) = diagnostic(root, level, 5.0, within)
+def needs(**seconds: float) -> list[Diagnostic]:
+    """Levels 2, 3, 4 as ``r2``, ``r3``, ``r4``, and what they need here."""
+    return [Diagnostic(int(name[1:]), least, frozenset(), frozenset(), "") for name, least in seconds.items()]
+
+
+def run(root: Path, choices: list[Diagnostic] | None = None, within: float = 30) -> Row:
+    (row,) = diagnostic(root, choices or needs(r2=5.0), within)
     return row
 
 
@@ -34,15 +40,29 @@ def test_a_machine_without_dcgm_is_blind_there_and_held_by_nothing(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("level", "number", "tests"), [("medium", 2, ["memory"]), ("long", 3, ["memory", "diagnostic"])]
+    ("choices", "number", "tests"),
+    [
+        (needs(r2=5.0), 2, ["memory"]),
+        (needs(r3=5.0, r4=31.0), 3, ["memory", "diagnostic"]),
+        (needs(r3=5.0, r4=30.0), 4, ["memory", "diagnostic", "memtest"]),
+    ],
 )
-def test_a_diagnostic_that_passes_passes_at_the_number_of_its_level(
-    tmp_path: Path, level: str, number: int, tests: list[str]
+def test_a_diagnostic_passes_at_the_highest_number_that_the_time_allows(
+    tmp_path: Path, choices: list[Diagnostic], number: int, tests: list[str]
 ) -> None:
     output = diag4(*((test, [result4(0)]) for test in tests))
     dcgmi(tmp_path, f"""test "$*" = "diag -r {number} -j" && echo '{output}'""")
-    row = run(tmp_path, level)
+    row = run(tmp_path, choices)
     assert (row.verdict, row.said) == ("OK", f"diagnostic {number} passed on 1 GPUs")
+
+
+def test_medium_runs_the_second_and_long_the_fourth_where_hours_are_left_else_the_third() -> None:
+    known = thresholds()
+    chosen = {name: [one.number for one in known.diagnostics_of(level)] for name, level in known.levels.items()}
+    assert chosen == {"quick": [], "medium": [2], "long": [3, 4]}
+    longest = known.diagnostic(4)
+    assert longest is not None
+    assert longest.seconds == 2.25 * 3600
 
 
 def test_a_diagnostic_that_fails_names_the_gpu_by_its_uuid(tmp_path: Path) -> None:
@@ -59,14 +79,14 @@ def test_a_diagnostic_that_tested_too_little_is_no_pass() -> None:
 
 def test_a_host_engine_that_cannot_be_reached_is_no_pass(tmp_path: Path) -> None:
     dcgmi(tmp_path, 'echo "Error: unable to establish a connection to the specified host: localhost"; exit 1')
-    rows = diagnostic(tmp_path, "medium", 5.0, 30)
+    rows = diagnostic(tmp_path, needs(r2=5.0), 30)
     assert {row.verdict for row in rows} == {"UNKNOWN"}
     assert "host engine cannot be reached" in rows[0].said
 
 
 def test_a_diagnostic_that_hangs_is_ended_and_no_pass(tmp_path: Path) -> None:
     dcgmi(tmp_path, "exec sleep 60")
-    (row,) = diagnostic(tmp_path, "medium", 0.5, 1.0)
+    (row,) = diagnostic(tmp_path, needs(r2=0.5), 1.0)
     assert row.verdict == "UNKNOWN"
     assert "no answer within its time" in row.said
 

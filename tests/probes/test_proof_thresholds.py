@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from fleetwell.api.policy import ProofLevel
@@ -53,3 +55,18 @@ def test_a_collective_is_judged_only_at_the_number_of_devices_of_its_figure() ->
     h100 = DATA.model("NVIDIA H100 80GB HBM3")
     assert h100.collective(8) == pytest.approx(414)
     assert h100.collective(4) == 0
+
+
+def test_a_higher_diagnostic_needs_all_that_a_lower_one_does_and_more_time() -> None:
+    for lower, higher in itertools.pairwise(DATA.diagnostics):
+        assert lower.number + 1 == higher.number
+        assert lower.seconds < higher.seconds
+        assert lower.must <= higher.must
+    assert [one.number for one in DATA.diagnostics] == [1, 2, 3, 4]
+    assert {name: DATA.begins(name) for name in ("memory", "eud", "memtest", "pulse", "Denylist")} == {
+        "memory": 2,
+        "eud": 3,
+        "memtest": 4,
+        "pulse": 4,
+        "Denylist": 1,
+    }

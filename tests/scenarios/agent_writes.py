@@ -87,6 +87,7 @@ REFUSED = {
 NO_RIGHT = {
     "taints": Write(NODES, "gpu-1", {"spec": {"taints": []}}, None),
     "what it is asked to do": Write(NODE_HEALTHS, "gpu-1", {"spec": {"operation": "x"}}, None, PatchKind.MERGE),
+    "what its node must have": Write(NODE_HEALTHS, "gpu-1", {"spec": {"expected": {"gpus": 1}}}, None, PatchKind.MERGE),
     "an operation's order": Write(NODE_OPERATIONS, "scenario-gpu-1", {"spec": {"cancel": True}}, None, PatchKind.MERGE),
 }
 

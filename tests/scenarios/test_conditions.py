@@ -16,10 +16,13 @@ import pytest
 import pytest_asyncio
 
 from fleetwell.api.manifests import manifests
+from fleetwell.api.node_health import NodeHealthSpec
+from fleetwell.api.policy import Expected
+from fleetwell.api.resources import NODE_HEALTHS, NodeHealth
 from fleetwell.kube.client import BoundTo, Client
 from fleetwell.kube.config import load
 from fleetwell.kube.errors import Forbidden, Invalid
-from fleetwell.kube.objects import Node, NodeCondition
+from fleetwell.kube.objects import Node, NodeCondition, ObjectMeta
 from fleetwell.kube.resource import ADMISSION_POLICY_BINDINGS
 from fleetwell.kube.resource import NODES as NODE_OBJECTS
 from fleetwell.lab.nvml_state import RecoveryAction
@@ -88,6 +91,24 @@ def bad(versions: list[Node]) -> list[NodeCondition]:
 def reasons(versions: list[Node]) -> list[str]:
     """The reasons that our condition had while it was False, one for each turn."""
     return [reason for reason, _ in groupby(it.reason for it in bad(versions))]
+
+
+# What a policy expects
+
+
+async def test_a_node_with_less_than_its_policy_expects_is_not_healthy_until_it_expects_no_more(field: Field) -> None:
+    await field.policy(mode="DryRun", expected={"gpus": 9})
+
+    async def gpu_health(status: str, reason: str | None = None) -> bool:
+        now = await field.condition("gpu-2", "GPUHealthy")
+        return now is not None and now.status == status and reason in {None, now.reason}
+
+    await field.until("a ninth GPU is missing", lambda: gpu_health("False", "GpuMissing"), 90)
+    health = await field.health("gpu-2")
+    assert (health.status.expected.gpus, health.status.seen.gpus) == (9, 8)
+    await field.policy(mode="DryRun", expected={})
+    await field.until("eight GPUs are enough again", lambda: gpu_health("True"), 90)
+    assert (await field.health("gpu-2")).spec.expected == Expected()
 
 
 # S18: the agent's own way of writing
@@ -191,6 +212,20 @@ async def test_the_admission_policy_keeps_an_agents_token_from(agent: Client, wh
 async def test_an_agents_token_has_no_right_to(agent: Client, what: str) -> None:
     with pytest.raises(Forbidden):
         await NO_RIGHT[what].by(agent)
+
+
+@pytest.mark.parametrize(
+    ("spec", "who"),
+    [
+        (NodeHealthSpec(operation="x"), "is written by the controller"),
+        (NodeHealthSpec(expected=Expected(gpus=1)), "said by its policy"),
+    ],
+)
+async def test_an_agent_that_makes_its_node_health_gives_itself_no_orders(
+    agent: Client, spec: NodeHealthSpec, who: str
+) -> None:
+    with pytest.raises(Invalid, match=who):
+        await agent.create(NODE_HEALTHS, NodeHealth(metadata=ObjectMeta(name="gpu-1"), spec=spec))
 
 
 @pytest.mark.usefixtures("ordered")

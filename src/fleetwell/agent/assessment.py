@@ -20,7 +20,7 @@ from fleetwell.health.conditions import NOT_YET_CHECKED, Condition
 from fleetwell.health.stimuli import Adopt, ProbeBlind, ProbeFailed, Stimulus, Tick
 from fleetwell.health.triage_state import Change, ProbeSettings, TriageSettings
 from fleetwell.health.vocabulary import BootId, ConditionType, Finding, Snapshot, Verdict
-from fleetwell.probes.inventory import Expected, MachineMemory, expected, remember
+from fleetwell.probes.inventory import Expected, MachineMemory, expected, overruled, remember
 from fleetwell.probes.protocol import InventorySeen
 
 JUDGES = {
@@ -45,7 +45,7 @@ counts, and that they find nothing stands behind nothing.
 class Assessment:
     """One node, as its agent sees it.
 
-    :param said: what the operator says that the node must have.
+    :param said: what the operator says that the node must have; the policy comes before it.
     :param on_change: called after each stimulus that may have changed what is published.
     """
 
@@ -66,6 +66,7 @@ class Assessment:
         self.requested = Expected()
         """What the machine was launched with, as far as its Node says it."""
         self._said = said
+        self._policy = Expected()
         self._on_change = on_change
         self._wall = wall
         self._seen = Inventory()
@@ -77,7 +78,7 @@ class Assessment:
     @property
     def expected(self) -> Expected:
         """What this node must have."""
-        return expected(self._said, self.instance_type, self.memory, self.requested)
+        return expected(overruled(self._said, self._policy), self.instance_type, self.memory, self.requested)
 
     @property
     def found(self) -> Inventory:
@@ -175,6 +176,14 @@ class Assessment:
         if wanted != self._settings:
             self._settings = wanted
             self.tick()
+
+    def policy_says(self, word: Expected) -> None:
+        """Take what the node's policy says that it must have; the next look is held against it."""
+        if word == self._policy:
+            return
+        self._policy = word
+        self.expect_anew()
+        self._on_change()
 
     def conditions(self) -> tuple[Condition, ...]:
         """Give the conditions to publish; one that nothing on this machine could ever judge is left out."""

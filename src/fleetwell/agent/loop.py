@@ -17,12 +17,11 @@ from fleetwell.agent.endpoints import Endpoints
 from fleetwell.agent.kernel_events import KernelEvents
 from fleetwell.agent.maintenance import maintenance_source
 from fleetwell.agent.operations import Identity, Operations
-from fleetwell.agent.own_objects import INSTANCE_TYPE, AnotherNodeError, first_read, remedy_done
+from fleetwell.agent.own_objects import INSTANCE_TYPE, AnotherNodeError, first_read, policys_word, remedy_done
 from fleetwell.agent.publish import Publisher, published_conditions
 from fleetwell.agent.record import OperationRecord
 from fleetwell.agent.settings import Settings
 from fleetwell.agent.watch import Watch
-from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.api.resources import NODE_HEALTHS, NodeHealth, NodeOperation
 from fleetwell.health.vocabulary import Source
 from fleetwell.kube.client import Client
@@ -74,8 +73,8 @@ class Agent:
 
         :raises AnotherNodeError: the Node was made anew under the same name.
         """
-        node, published = await first_read(self._client, self._settings.node_name)
-        self._adopt(node, published)
+        node, health = await first_read(self._client, self._settings.node_name)
+        self._adopt(node, health)
         deeds = NodeDeeds(self._settings, lambda: self._assessment.expected, self._watch.paused)
         operations = self._operations(node, deeds)
         nodes = Informer(self._client, NODES, name=node.metadata.name)
@@ -115,7 +114,7 @@ class Agent:
             await self._kernel.close()
             deeds.close()
 
-    def _adopt(self, node: Node, published: NodeHealthStatus | None) -> None:
+    def _adopt(self, node: Node, health: NodeHealth | None) -> None:
         assessment = self._assessment
         assessment.node_uid = node.metadata.uid
         assessment.provider_id = node.spec.provider_id
@@ -125,7 +124,9 @@ class Agent:
             self._client, node, assessment.conditions, assessment.status, looked=self._every_probe_looked
         )
         until = self._kernel.judged_until()
-        if published is not None:
+        if health is not None:
+            published = health.status
+            assessment.policy_says(policys_word(health))
             if not until and published.boot_id == assessment.boot.boot_id:
                 events = (one.last_seen.timestamp() for one in published.findings if one.source is Source.EVENT)
                 until = max(events, default=0.0)
@@ -202,6 +203,7 @@ class Agent:
             if self._publisher is not None:
                 self._publisher.health_gone()
             return
+        self._assessment.policy_says(policys_word(change.object))
         self._doorbell.ring(change.object.spec.operation)
 
     def _operation_ended(self, operation: NodeOperation) -> None:

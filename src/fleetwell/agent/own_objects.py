@@ -7,7 +7,6 @@ import contextlib
 
 import structlog
 
-from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.api.node_operation import OperationKind, OperationPhase
 from fleetwell.api.resources import NODE_HEALTHS, NodeHealth, NodeOperation
 from fleetwell.health.stimuli import RemedyDone
@@ -17,6 +16,7 @@ from fleetwell.kube.client import Client
 from fleetwell.kube.errors import KubeError, NotFound
 from fleetwell.kube.objects import Node
 from fleetwell.kube.resource import NODES
+from fleetwell.probes.inventory import Expected
 
 log = structlog.get_logger(__name__)
 
@@ -27,7 +27,7 @@ class AnotherNodeError(RuntimeError):
     """The Node object under this name is not the one that this agent began with: it has to begin anew."""
 
 
-async def first_read(client: Client, name: str) -> tuple[Node, NodeHealthStatus | None]:
+async def first_read(client: Client, name: str) -> tuple[Node, NodeHealth | None]:
     """Read the own Node and NodeHealth, however long it takes: nothing is published before they are known."""
     backoff = Backoff(0.5, 15.0)
     while True:
@@ -35,13 +35,19 @@ async def first_read(client: Client, name: str) -> tuple[Node, NodeHealthStatus 
             node = await client.get(NODES, name)
             with contextlib.suppress(NotFound):
                 health: NodeHealth = await client.get(NODE_HEALTHS, name)
-                return node, health.status
+                return node, health
         except KubeError as error:
             pause = backoff.after_failure()
             log.warning("own node not read yet", why=str(error), retry_in=round(pause, 1))
             await asyncio.sleep(pause)
         else:
             return node, None
+
+
+def policys_word(health: NodeHealth) -> Expected:
+    """Read what the policy says that the node must have, as the controller wrote it."""
+    word = health.spec.expected
+    return Expected(gpus=word.gpus, nics=word.efa, infiniband=word.infiniband)
 
 
 def remedy_done(operation: NodeOperation) -> RemedyDone | None:

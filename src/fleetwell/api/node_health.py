@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from fleetwell.api.fields import Time, from_epoch, wire
+from fleetwell.api.policy import Expected
 from fleetwell.health.vocabulary import Clears, Finding, Recovery, Source, Verdict
 
 
@@ -78,6 +79,8 @@ class NodeHealthSpec(_Status, frozen=True, kw_only=True):
 
     operation: str = ""
     """The doorbell: name of the NodeOperation that the agent should read now."""
+    expected: Expected = Expected()
+    """What the node must have, as the policy that governs it says."""
 
 
 class NodeHealthStatus(_Status, frozen=True, kw_only=True):

@@ -162,6 +162,17 @@ class Selector(_Spec, frozen=True, kw_only=True):
     instance_types: tuple[str, ...] = ()
 
 
+class Expected(_Spec, frozen=True, kw_only=True, omit_defaults=True):
+    """What each node must have; what is left out is told by the agent's own means."""
+
+    gpus: Count | None = None
+    """How many GPUs."""
+    efa: Count | None = None
+    """How many EFA interfaces."""
+    infiniband: Count | None = None
+    """How many InfiniBand and RoCE adapters, each with a port that is up."""
+
+
 class Limits(_Spec, frozen=True, kw_only=True):
     """How often things are tried before a person is asked."""
 
@@ -196,6 +207,8 @@ class PolicySpec(_Spec, frozen=True, kw_only=True):
     release: Release = Release()
     replacement: Replacement = Replacement()
     limits: Limits = Limits()
+    expected: Expected = Expected()
+    """What each node that it governs must have, in every mode; comes before the agent's ``--expect``."""
 
 
 class PolicyStatus(msgspec.Struct, frozen=True, kw_only=True, rename=wire, omit_defaults=True):

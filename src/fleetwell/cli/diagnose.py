@@ -33,7 +33,9 @@ _file = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 @click.command("diagnose", cls=AnswerCommand)
 @click.option("--kernel-log", multiple=True, type=_file, help="dmesg, journald JSON, /dev/kmsg or syslog; - is stdin.")
-@click.option("--nvidia-smi", multiple=True, type=_file, help="nvidia-smi's table, -q, -q -x, -L or a query's CSV.")
+@click.option(
+    "--nvidia-smi", multiple=True, type=_file, help="nvidia-smi's table, -q, -q -x, -L, CSV or nvlink -s, -e."
+)
 @click.option("--dcgm", multiple=True, type=_file, help="dcgmi health or diag, JSON or text, of 3.x or 4.x.")
 @click.option("--bug-report", multiple=True, type=_file, help="nvidia-bug-report.log, or .log.gz as it is.")
 @click.option("--host-root", multiple=True, type=click.Path(exists=True, file_okay=False), help="A sysfs/proc tree.")

@@ -20,8 +20,8 @@ from fleetwell.probes.child import Answer, SupervisedChild
 from fleetwell.probes.driver import LIBRARY, library
 from fleetwell.probes.inventory import parse_expect
 
-DEADLINES: Final = {"quick": 300.0, "medium": 1800.0, "long": 7200.0}
-"""Seconds that each level may take, where nothing else is said."""
+DEADLINES: Final = {"quick": 300.0, "medium": 1800.0, "long": 12600.0}
+"""Seconds that each level may take, where nothing else is said; long has room for DCGM's longest diagnostic."""
 _FAULT: Final = re.compile(r"(?P<fault>[A-Z]\w{2,60}) on (?P<component>[a-z]+(?:/\S{1,128})?): ")
 
 

@@ -1,4 +1,7 @@
-"""What has to be done from time to time, beside the deciding: silent agents, policy statuses, old incidents."""
+"""What has to be done from time to time, beside the deciding.
+
+Silent agents, policy statuses, what agents are told to expect, old incidents.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import structlog
 
 from fleetwell.api.resources import INCIDENTS
 from fleetwell.control.effects.reach import Reach
+from fleetwell.control.expectations import tell_expectations
 from fleetwell.control.picture import Picture
 from fleetwell.control.policies import PolicyReports
 from fleetwell.control.silence import silence, to_silence
@@ -39,9 +43,13 @@ class Housekeeping:
                 log.warning("chore failed; it is done again in the next round", chore=name, why=str(error))
 
     async def watch(self) -> None:
-        """Do what people wait to see: silent agents in conditions, counts and problems in policies."""
+        """Do what people wait to see: silent agents in conditions, counts and problems in policies, expectations."""
         await self.silence()
         await self.policies.report()
+        try:
+            await self.tell_expectations()
+        except KubeError as error:
+            log.warning("agents not told what to expect; done again in the next round", why=str(error))
 
     async def silence(self) -> None:
         """Say of agents that have fallen silent that nothing is known of their nodes."""
@@ -61,6 +69,10 @@ class Housekeeping:
                     log.warning("conditions of a silent agent not set; tried again", node=name, why=str(error))
 
         await asyncio.gather(*(one(name) for name in silent))
+
+    async def tell_expectations(self) -> None:
+        """Let every agent know what the policy of its node says that must be there."""
+        await tell_expectations(self._reach, self._picture)
 
     async def prune(self) -> None:
         """Delete incidents that ended long ago and whose node wears nothing of theirs."""

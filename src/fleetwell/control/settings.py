@@ -45,7 +45,7 @@ class Settings:
     effect_timeout: float = 120.0
     """An effect that takes longer is stopped and tried again: a hanging request must not hold a node's worker."""
     chores_interval: float = 30.0
-    """How often DaemonSets and old incidents are looked at."""
+    """How often DaemonSets, old incidents, and what agents are told to expect are looked at."""
     keep_ended: float = 8 * 86400.0
     """How long ended Incidents are kept."""
     drain_poll: float = 2.0

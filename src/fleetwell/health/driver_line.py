@@ -27,6 +27,9 @@ class DriverKind(enum.Enum):
     TASK_HUNG = "hung task of the GPU stack"
     OTHER_TASK_HUNG = "hung task of another program: its stack tells whether it hangs in the driver"
     DRIVER_FRAME = "stack frame inside the driver"
+    NIC_TASK_HUNG = "hung task of a network adapter's driver"
+    NIC_FRAME = "stack frame inside a network adapter's driver"
+    NIC_INSTRUCTION = "a processor stands inside a network adapter's driver"
     NCCL_CRASH = "crash in the collective library"
 
 
@@ -80,12 +83,20 @@ _HUNG: Final = re.compile(
     r"INFO: task (?P<unit>.{1,24}):(?P<pid>\d{1,10}) blocked (?:in I/O wait )?for more than \d", re.DOTALL
 )
 _LOCKED: Final = re.compile(
-    r"watchdog: BUG: soft lockup - CPU#\d{1,5} stuck for \d{1,6}s! "
-    rf"\[(?P<unit>{_GPU_TASK}.{{0,20}}):(?P<pid>\d{{1,10}})\]",
+    r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#\d{1,5} stuck for \d{1,9}s! "
+    r"\[(?P<unit>.{1,24}):(?P<pid>\d{1,10})\]",
     re.DOTALL,
 )
+_LOCKUPS: Final = ("watchdog: BUG: soft", "BUG: soft lockup", "NMI watchdog: BUG: soft")
+"""How kernels since 4.12, before 4.4, and between begin it."""
 _OF_GPU_STACK: Final = re.compile(_GPU_TASK)
-_FRAME: Final = re.compile(r" {1,4}\??\s{0,4}[\w.]{1,80}\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8} \[nvidia(?:_\w{1,16})?[\] ]")
+_OF_ADAPTER: Final = re.compile(r"mlx5|kworker/\S{1,12}[-+]mlx5")
+_PLACE: Final = r"[\w.]{1,80}\+0x[0-9a-f]{1,8}/0x[0-9a-f]{1,8}"
+_FRAME: Final = re.compile(
+    rf"(?: {{1,4}}\??\s{{0,4}}{_PLACE} \[(?P<gpu>nvidia)(?:_\w{{1,16}})?[\] ]|"
+    rf"(?: {{1,4}}|(?P<now>RIP: [0-9a-f]{{4}}:)){_PLACE} \[mlx5_(?:core|ib)[\] ])"
+)
+"""Of the adapters' drivers only what the kernel is sure of: a ``?`` is what lay on the stack before."""
 _NCCL: Final = re.compile(
     r"(?:.{1,16}\[(?P<pid>\d{1,10})\]: segfault at |traps: .{1,16}\[(?P<trapped>\d{1,10})\] )"
     r".{1,200}? in libnccl(?:-net)?\.so",
@@ -101,10 +112,10 @@ def parse_driver(text: str) -> DriverLine | None:
         for word, kind, pattern in _NVRM:
             if word in text and (match := pattern.match(text)) is not None:
                 return _line(kind, match.groupdict())
-    elif text.startswith(("INFO: task ", "watchdog: BUG: soft")):
+    elif text.startswith(("INFO: task ", *_LOCKUPS)):
         return _stuck(text)
-    elif text.startswith(" "):
-        return DriverLine(kind=DriverKind.DRIVER_FRAME) if _FRAME.match(text) else None
+    elif text.startswith((" ", "RIP: ")):
+        return _frame(text)
     if "libnccl" in text:
         match = _NCCL.match(text)
         return DriverLine(kind=DriverKind.NCCL_CRASH, pid=int(match[1] or match[2])) if match else None
@@ -112,13 +123,23 @@ def parse_driver(text: str) -> DriverLine | None:
 
 
 def _stuck(text: str) -> DriverLine | None:
-    if (match := _LOCKED.match(text)) is not None:
-        return _line(DriverKind.TASK_HUNG, match.groupdict())
-    match = _HUNG.match(text)
+    match = _LOCKED.match(text) or _HUNG.match(text)
     if match is None:
         return None
-    own = _OF_GPU_STACK.match(match["unit"]) is not None
-    return _line(DriverKind.TASK_HUNG if own else DriverKind.OTHER_TASK_HUNG, match.groupdict())
+    if _OF_GPU_STACK.match(match["unit"]):
+        kind = DriverKind.TASK_HUNG
+    else:
+        kind = DriverKind.NIC_TASK_HUNG if _OF_ADAPTER.match(match["unit"]) else DriverKind.OTHER_TASK_HUNG
+    return _line(kind, match.groupdict())
+
+
+def _frame(text: str) -> DriverLine | None:
+    match = _FRAME.match(text)
+    if match is None:
+        return None
+    if match["gpu"]:
+        return DriverLine(kind=DriverKind.DRIVER_FRAME)
+    return DriverLine(kind=DriverKind.NIC_INSTRUCTION if match["now"] else DriverKind.NIC_FRAME)
 
 
 def _line(kind: DriverKind, fields: dict[str, str | None]) -> DriverLine:

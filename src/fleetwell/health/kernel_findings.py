@@ -65,7 +65,6 @@ _DRIVER: Final = {
     DriverKind.API_MISMATCH: "DriverLibraryMismatch",
     DriverKind.LINK_MASK_STUCK: "NvlinkMaskStuck",
     DriverKind.TASK_HUNG: "DriverTaskHung",
-    DriverKind.DRIVER_FRAME: "DriverTaskHung",
     DriverKind.NCCL_CRASH: "ApplicationCrash",
 }
 _NIC: Final = {

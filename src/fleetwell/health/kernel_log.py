@@ -30,6 +30,7 @@ from fleetwell.health.kernel_findings import (
 from fleetwell.health.kmsg_record import KmsgRecord
 from fleetwell.health.line_rates import RATES, LineRates
 from fleetwell.health.nic_line import NicKind, NicLine, parse_nic
+from fleetwell.health.stuck_task import FRAMES, Stuck, StuckTasks
 from fleetwell.health.sxid_line import SxidLine, parse_sxid
 from fleetwell.health.system_line import SystemLine, parse_system
 from fleetwell.health.vocabulary import HOST, Component, Observation, Recovery
@@ -41,8 +42,6 @@ _MAX_TEXT: Final = 2048
 _BUS_LOSS_SECONDS: Final = 5.0
 """The three records of a bus loss come within this; lines of other processors get between them."""
 _MAX_HEADS: Final = 32
-_STACK_SECONDS: Final = 2.0
-"""The stack of a hung task is printed within this."""
 _MAX_MODULES: Final = 256
 _SPLITS: Final = re.compile(r"\n(?=NVRM: )")
 
@@ -97,7 +96,7 @@ class KernelLogReader:
         """The latest settled line with the names' version, and what it meant: floods are of equal lines."""
         self._rates = LineRates()
         self._heads: collections.deque[tuple[str, float]] = collections.deque(maxlen=_MAX_HEADS)
-        self._hung: tuple[DriverLine, str, float] | None = None
+        self._stuck = StuckTasks()
         self._plugged: dict[tuple[Component, str], None] = {}
         self.set_devices(gpus or {}, nics or {})
 
@@ -109,7 +108,7 @@ class KernelLogReader:
         """Forget what lies half read: another boot's lines follow."""
         self.last_sequence = None
         self._heads.clear()
-        self._hung = None
+        self._stuck = StuckTasks()
         self._plugged.clear()
         self._rates = LineRates()
 
@@ -190,10 +189,12 @@ class KernelLogReader:
                 fault = "NicModuleUnplugged" if module in self._plugged else "NicLinkNoted"
                 return Reading(self._seen(by_catalogue(fault), component, text, at, unit=line.unit), settled=False)
             case _:
+                if line.kind is NicKind.TRANSMIT_TIMEOUT and "mlx5_core" in text:
+                    self._stuck.not_sent(component, at)
                 return self._judged(of_nic(line.kind), component, text, at, unit=line.unit)
 
     def _driver(self, line: DriverLine, text: str, at: float) -> Reading:
-        address, pid, unit, settled = line.pci, line.pid, line.unit, True
+        address, settled = line.pci, True
         match line.kind:
             case DriverKind.BUS_LOSS_HEAD:
                 self._heads.append((line.pci or "", at))
@@ -205,17 +206,23 @@ class KernelLogReader:
                     self.names.learn(line.pci, line.uuid)
                 return Reading(None, settled=False)
             case DriverKind.OTHER_TASK_HUNG:
-                self._hung = (line, text, at)
+                self._stuck.began(line, text, at)
                 return Reading(None, settled=False)
-            case DriverKind.DRIVER_FRAME:
-                if self._hung is None or abs(at - self._hung[2]) > _STACK_SECONDS:
-                    return Reading(None, settled=False)
-                (task, text, _), self._hung = self._hung, None
-                pid, unit, settled = task.pid, task.unit, False
+            case DriverKind.NIC_TASK_HUNG:
+                return self._stuck_in(self._stuck.judge(line.kind, line, text, at), at)
+            case kind if kind in FRAMES:
+                return self._stuck_in(self._stuck.frame(kind, text, at), at)
             case _:
                 pass
-        reading = self._judged(of_driver(line.kind), self.names.gpu(address), text, at, pid=pid, unit=unit)
+        reading = self._judged(of_driver(line.kind), self.names.gpu(address), text, at, pid=line.pid, unit=line.unit)
         return Reading(reading.seen, settled and reading.settled)
+
+    def _stuck_in(self, stuck: Stuck | None, at: float) -> Reading:
+        if stuck is None:
+            return Reading(None, settled=False)
+        meaning = by_catalogue(stuck.fault)
+        seen = self._seen(meaning, stuck.component, stuck.text, at, pid=stuck.pid, unit=stuck.unit)
+        return Reading(seen, settled=False)
 
     def _head(self, at: float) -> str | None:
         """Find the address of a bus loss: of the oldest first record that has not had its last one yet."""

@@ -44,6 +44,9 @@ BY_START: Final[dict[bytes, tuple[bytes, ...]]] = {
     ),
     b"INFO": (b" blocked ",),
     b"watc": (b"soft lockup",),
+    b"BUG:": (b"soft lockup",),
+    b"NMI ": (b"soft lockup",),
+    b"RIP:": (b"[mlx5_",),
     b"NETD": (b"WATCHDOG",),
     b"EDAC": (b" UE ",),
     b"mce:": (b"Machine Check", b"Uncorrected", b"System Fatal"),
@@ -71,6 +74,7 @@ ANYWHERE: Final = (
     b"ink status",
     b"libnccl",
     b"[nvidia",
+    b"[mlx5_",
     b"event severity: fatal",
     b"\\x0aNVRM",
 )

@@ -16,15 +16,11 @@ from fleetwell.probes import dcgm_json, dcgm_text
 from fleetwell.probes.dcgm_document import Document, Result, Status
 from fleetwell.probes.dcgm_errors import OPEN, UNHEALTHY, Error, Meaning, looks_at_settings, meaning
 from fleetwell.probes.nvidia_smi_findings import Findings
+from fleetwell.probes.proof_thresholds import thresholds
 
 PROBE = "dcgm"
 MAX_CHARACTERS = 4 << 20
 MAX_LINES = 50_000
-LEVELS: Mapping[str, int] = {"quick": 1, "medium": 2, "long": 3}
-"""Level of a proof → level of the diagnostic. Level 4 takes hours and is only run when asked for by its number."""
-_MUST_RUN = {2: {"memory"}, 3: {"memory", "diagnostic"}, 4: {"memory", "diagnostic", "memtest"}}
-"""Tests without which a diagnostic of that level shows nothing (DCGM's names, without ``GPU``)."""
-
 _UNREACHABLE = re.compile(
     r"unable to (?:establish a connection|connect)|host ?engine is not|connection (?:is )?not valid|connection refused",
     re.IGNORECASE,
@@ -43,7 +39,7 @@ class Asked:
     code: int | None = None
     """The exit code, where it is known."""
     level: int | None = None
-    """The level of the diagnostic that was asked for."""
+    """The level of the diagnostic that was asked for; None where only its own words tell."""
     uuids: Mapping[str, str] = field(default_factory=dict)
     """DCGM's GPU number → UUID, where that is known."""
 
@@ -63,7 +59,7 @@ def read(text: str, asked: Asked | None = None) -> Findings:
         blind += [f"dcgm: {said}" for said in document.blind]
         failed |= _judge(seen, document, {**document.uuids, **asked.uuids})
         problems += [f"dcgm {document.kind}: {said}" for said in document.problems]
-        problems += _too_little(document, asked.level)
+        problems += _too_little(seen, document, asked.level)
     for said in blind:
         seen.blind(said)
     if asked.code and not failed and not blind:
@@ -169,19 +165,38 @@ def _meanings(result: Result) -> list[tuple[Meaning, Error]]:
     return list(found.items())
 
 
-def _too_little(document: Document, level: int | None) -> list[str]:
-    """Say why a diagnostic that failed nowhere still shows nothing."""
+def _too_little(seen: Findings, document: Document, asked: int | None) -> list[str]:
+    """Say why a diagnostic that failed nowhere still shows nothing.
+
+    Where nobody says which level was asked for, its tests tell: the highest level that has one of them of its own. What
+    that level needs must then have run where it is named. Where it is not, tests may have been chosen by their names.
+    """
     if document.kind != "diag" or document.problems or document.blind:
         return []
-    ran = {_plain(one.test) for one in document.results if one.status not in {Status.SKIP, Status.NOT_RUN}}
+    ran: dict[str, set[str]] = {}
+    left_out: dict[str, set[str]] = {}
+    for one in document.results:
+        rows = left_out if one.status in {Status.SKIP, Status.NOT_RUN} else ran
+        rows.setdefault(_plain(one.test), set()).add(one.entity)
     if not ran:
         return ["dcgm diag: no test ran"]
-    missing = _MUST_RUN.get(level or 0, set()) - ran
-    return [f"dcgm diag: level {level} was asked for, and {', '.join(sorted(missing))} did not run"] if missing else []
+    known = thresholds()
+    named = ran.keys() | left_out.keys()
+    diagnostic = known.diagnostic(asked or max(map(known.begins, named)))
+    if diagnostic is None:
+        return [f"dcgm diag: level {asked} was asked for, which is not known"]
+    must = diagnostic.must if asked else diagnostic.must & named
+    missing = sorted(test for test in must if test not in ran or left_out.get(test, set()) - ran[test])
+    if diagnostic.must - named and not asked:
+        names = ", ".join(sorted(diagnostic.must - named))
+        seen.blind(f"dcgm: it is no whole level {diagnostic.number}: {names} is not among its tests")
+    said = "was asked for" if asked else "is what it names"
+    return [f"dcgm diag: level {diagnostic.number} {said}, and {', '.join(missing)} did not run"] if missing else []
 
 
 def _plain(test: str) -> str:
-    return test.strip().lower().removeprefix("gpu ")
+    """Write a test's name as DCGM 4 does: 3.x has ``Pulse Test`` for ``pulse``, ``GPU Memory`` for ``memory``."""
+    return test.strip().lower().removeprefix("gpu ").replace(" ", "_").removesuffix("_test")
 
 
 def _component(number: str, uuids: Mapping[str, str]) -> str:

@@ -1,8 +1,10 @@
 """What a node must have, and what its machine was ever seen to have.
 
-GPUs: what the operator says, else the instance type's table, else the most that were seen on this *machine*.
-Interfaces: what the operator says, else what was requested at launch (the NodePool or the launch template writes it on
-the Node), else the most that were seen; the table only bounds them, since a node may have been launched with fewer.
+The policy that governs the node is the cluster's word and comes first, then what the operator says to this agent by
+``--expect``: both are *said*, each count by itself (:func:`overruled`). GPUs: what is said, else the instance type's
+table, else the most that were seen on this *machine*. Interfaces: what is said, else what was requested at launch (the
+NodePool or the launch template writes it on the Node), else the most that were seen; the table only bounds those, since
+a node may have been launched with fewer.
 Never a label or an allocatable count that the driver stack writes: they shrink with the fault.
 """
 
@@ -87,7 +89,7 @@ def instance_types() -> Mapping[str, TypeCounts]:
 def expected(said: Expected, instance_type: str, memory: MachineMemory, asked: Expected = _NOTHING_ASKED) -> Expected:
     """Tell what the node must have.
 
-    :param said: what the operator said.
+    :param said: what the policy or the operator said.
     :param asked: what was requested when the machine was launched (see :func:`requested`).
     """
     row = instance_types().get(instance_type)
@@ -108,6 +110,12 @@ def expected(said: Expected, instance_type: str, memory: MachineMemory, asked: E
         infiniband_gbps=said.infiniband_gbps or (row.infiniband_gbps if row is not None else None) or None,
         infiniband_up=up,
     )
+
+
+def overruled(said: Expected, policy: Expected) -> Expected:
+    """Put the policy's word before what the operator said; each count by itself, since a policy may name only some."""
+    named = {name: getattr(policy, name) for name in policy.__struct_fields__}
+    return msgspec.structs.replace(said, **{name: count for name, count in named.items() if count is not None})
 
 
 def told(must: Expected, memory: MachineMemory) -> dict[str, object]:

@@ -92,6 +92,22 @@ def told(value: str) -> Told:
 
 
 @dataclass
+class Links:
+    """A GPU's NVLinks, as the tool's own command for them prints them."""
+
+    states: dict[int, bool] = field(default_factory=dict)
+    """Whether each is active."""
+    counts: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
+    """Counters of each, with their names."""
+    none_active: bool = False
+    """The tool says so, and names none."""
+
+    def active(self) -> set[int]:
+        """Give those that are."""
+        return {link for link, up in self.states.items() if up}
+
+
+@dataclass
 class GpuAnswers:
     """One GPU as the tool printed it. A question may have several answers: each memory has its own count."""
 
@@ -100,6 +116,8 @@ class GpuAnswers:
     answers: dict[Field, list[str]] = field(default_factory=dict)
     sections: set[str] = field(default_factory=set)
     """Top-level headings of the long form, to see whether one GPU's part was cut off."""
+    links: Links | None = None
+    """Only in the form that tells of nothing else."""
 
     def add(self, asked: Field, value: str) -> None:
         """Note an answer. All are kept: a process name with a line break must not overwrite an earlier one."""

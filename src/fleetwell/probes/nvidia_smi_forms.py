@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fleetwell.probes import nvidia_smi_csv, nvidia_smi_table, nvidia_smi_text, nvidia_smi_xml
+from fleetwell.probes import nvidia_smi_csv, nvidia_smi_nvlink, nvidia_smi_table, nvidia_smi_text, nvidia_smi_xml
 from fleetwell.probes.nvidia_smi_complaints import complaint, harmless
 from fleetwell.probes.nvidia_smi_document import Document
 
@@ -33,6 +33,8 @@ def split(text: str, columns: Sequence[str] | None = None) -> tuple[list[Documen
         documents.append(nvidia_smi_table.read(drawn))
     else:
         loose += drawn
+    links, loose = nvidia_smi_nvlink.take(loose)
+    documents += [links] if links else []
     rest = _rows(loose, documents, columns)
     return documents, rest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleetwell.probes import nvidia_smi_judge
+from fleetwell.probes import nvidia_smi_judge, nvidia_smi_nvlink
 from fleetwell.probes.nvidia_smi_complaints import LIMIT, Complaint, by_code, complaint, harmless
 from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers
 from fleetwell.probes.nvidia_smi_findings import Findings, GpuJudge
@@ -141,19 +141,20 @@ def _judge(
     """Judge every GPU of every document; give what stands against believing it."""
     problems: list[str] = []
     judged: dict[str, set[str]] = {}
-    sliced: set[str] = set()
+    gpus = [gpu for document in documents for gpu in document.gpus]
+    sliced = {names.of(gpu) for gpu in gpus if gpu.one(Field.MIG).lower().startswith("enabled")}
     shown: dict[str, GpuAnswers] = {}
     for document in documents:
         judges = {names.of(gpu): GpuJudge(seen, names.of(gpu), gpu) for gpu in document.gpus}
         if len(judges) < len(document.gpus):
             problems.append(f"{document.form}: it shows the same GPU twice")
+        nonsense = nvidia_smi_nvlink.judge(judges, sliced)
+        problems += [f"{document.form}: {nonsense}"] if nonsense else []
         for component, judge in judges.items():
             nonsense = nvidia_smi_judge.answer(judge)
             problems += [f"{document.form}, {component}: {nonsense}"] if nonsense else []
             judged.setdefault(component, set()).update(judge.judged)
             shown.setdefault(component, judge.gpu)
-            if judge.gpu.one(Field.MIG).lower().startswith("enabled"):
-                sliced.add(component)
         nonsense = nvidia_smi_judge.widths(judges)
         problems += [f"{document.form}: {nonsense}"] if nonsense else []
         problems += _whole(document, asked, sum(bool(one.pci) for one in complaints))

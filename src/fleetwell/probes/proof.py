@@ -14,7 +14,7 @@ carried out is UNKNOWN and never a pass. This process itself touches no driver, 
 - quick: driver, memory (a part of it), compute (a few products), on every device.
 - medium: memory (nearly all), compute under load, clocks, host link; then, over all devices, agreement, peer links and
   collective; then dcgm, DCGM's diagnostic 2 where it is installed.
-- long: the same for longer, with more patterns and inputs, and DCGM's diagnostic 3.
+- long: the same for longer, with more patterns and inputs, and DCGM's diagnostic 4 where hours are left, else 3.
 
 How much of each, and what must be reached: ``data/proof_thresholds.toml``.
 """

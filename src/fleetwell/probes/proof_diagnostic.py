@@ -5,31 +5,35 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from fleetwell.probes import proof_crew
 from fleetwell.probes.dcgm import TOOL, discovered
-from fleetwell.probes.dcgm_reading import LEVELS, Asked, read
+from fleetwell.probes.dcgm_reading import Asked, read
 from fleetwell.probes.driver import program
 from fleetwell.probes.proof_rows import Row, observed
+from fleetwell.probes.proof_thresholds import Diagnostic
 
 CHECK = "dcgm"
 DISCOVERY_SECONDS = 20.0
 
 
-def diagnostic(host_root: Path, level: str, needs: float, within: float) -> list[Row]:
-    """Run ``dcgmi diag`` at the number of a level.
+def diagnostic(host_root: Path, choices: Sequence[Diagnostic], within: float) -> list[Row]:
+    """Run ``dcgmi diag`` at the highest number that the time allows.
 
-    :param needs: seconds that it takes on a machine that is well; with less time left it is not begun.
+    :param choices: what the proof's level may run, by rising number; with less time than the first needs none is begun.
     :param within: seconds that are left.
     """
     tool = program(host_root, TOOL)
     if tool is None:
         return [Row(CHECK, "host", "OK", f"blind: no {TOOL} below {host_root}, so its diagnostic was not run")]
-    number = LEVELS[level]
-    if within < needs:
-        said = f"diagnostic {number} needs {needs:.0f} s and {within:.0f} s are left: it was not begun"
+    fitting = [one for one in choices if one.seconds <= within]
+    if not fitting:
+        least = choices[0]
+        said = f"diagnostic {least.number} needs {least.seconds:.0f} s and {within:.0f} s are left: it was not begun"
         return [Row(CHECK, "host", "UNKNOWN", said)]
+    number = fitting[-1].number
     end = time.monotonic() + within
     listed = proof_crew.run({TOOL: ([str(tool), "discovery", "-l"], os.environ)}, min(DISCOVERY_SECONDS, within))[TOOL]
     argv = [str(tool), "diag", "-r", str(number), "-j"]

@@ -109,10 +109,9 @@ class Proof:
                 yield Row(check, "host", "UNKNOWN", f"not run: {len(well)} of {len(gpus)} devices can be used for it")
             elif wanted and len(well) > 1:
                 yield from run(well, level)
-        if level.diagnostic_seconds:
-            yield from proof_diagnostic.diagnostic(
-                self._asked.host_root, self._asked.level, level.diagnostic_seconds, self._time.left()
-            )
+        if level.diagnostics:
+            choices = thresholds().diagnostics_of(level)
+            yield from proof_diagnostic.diagnostic(self._asked.host_root, choices, self._time.left())
 
     def _devices(self, gpus: tuple[Gpu, ...], level: Level, measured: list[Measured]) -> Iterator[Row]:
         within = self._time.left() * (DEVICES_SHARE if level.sustained else 1.0)

@@ -30,12 +30,22 @@ class Level(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     copies: int
     collective_mib: int
     collective_rounds: int
-    diagnostic_seconds: float
+    diagnostics: tuple[int, ...]
 
     @property
     def sustained(self) -> bool:
         """Whether there is a load long enough to judge speed, heat and clocks."""
         return self.seconds > 0
+
+
+class Diagnostic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of DCGM's levels; the data file explains each field."""
+
+    number: int
+    seconds: float
+    must: frozenset[str]
+    may: frozenset[str]
+    source: str
 
 
 class Pattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,6 +108,8 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     levels: dict[str, Level]
     cpu_levels: dict[str, Level]
+    diagnostics: tuple[Diagnostic, ...]
+    """By rising number."""
     patterns: dict[str, Pattern]
     bounds: dict[str, Bound]
     limits: Limits
@@ -107,6 +119,18 @@ class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def level(self, name: str, *, cpu: bool) -> Level:
         """Give what is done at a level."""
         return (self.cpu_levels if cpu else self.levels)[name]
+
+    def diagnostic(self, number: int) -> Diagnostic | None:
+        """Give one of DCGM's diagnostics; None for a number that DCGM does not have."""
+        return next((one for one in self.diagnostics if one.number == number), None)
+
+    def begins(self, test: str) -> int:
+        """Give the lowest of DCGM's diagnostics that has a test; 1 for those of its many checks that have no name."""
+        return next((one.number for one in self.diagnostics if test in one.must | one.may), 1)
+
+    def diagnostics_of(self, level: Level) -> tuple[Diagnostic, ...]:
+        """Give the diagnostics of which a level runs one, by rising number."""
+        return tuple(one for one in self.diagnostics if one.number in level.diagnostics)
 
     def model(self, name: str) -> Model:
         """Give what is known of the board that NVML calls so; nothing where the file does not have it."""
