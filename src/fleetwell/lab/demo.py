@@ -237,7 +237,9 @@ def run(root: Path | None) -> int:
     console = Console(soft_wrap=True)
     narrator = Narrator(console)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupted)
+        # SIGINT too: a shell starts what it puts in the background with Ctrl-C ignored, and Python keeps to that.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, _interrupted)
     with _folder(root) as folder:
         laboratory = Laboratory(Site(folder), tied=True, progress=lambda line: narrator.say("lab", line))
         try:
