@@ -183,3 +183,13 @@ async def test_power_that_goes_waits_for_no_process(ground: Ground, tmp_path: Pa
         assert ground.server.deleted == []
     finally:
         filesystem.dispose()
+
+
+async def test_the_termination_message_is_on_the_node_until_the_pod_is_gone(ground: Ground) -> None:
+    worker = ground.start('echo "lost a GPU" > "$FLEETWELL_TERMINATION_LOG"; exit 3')
+    await ground.until(lambda: "Failed" in ground.server.phases)
+    kept = ground.hardware.root / "var/lib/kubelet/pods" / UID
+    assert (kept / "containers/main/termination").read_text() == "lost a GPU\n"
+    ground.delete(worker)
+    await worker.task
+    assert not kept.exists()

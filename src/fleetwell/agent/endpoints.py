@@ -1,4 +1,4 @@
-"""What can be asked of an agent from outside its process, and what each question reaches in it."""
+"""What an agent can be asked and told from outside its process, and what each question reaches in it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fleetwell.agent.job_reports import JobReports
 from fleetwell.agent.kernel_events import KernelEvents
 from fleetwell.agent.publish import Publisher
 from fleetwell.agent.settings import Settings
+from fleetwell.agent.termination_messages import TerminationMessages
 from fleetwell.agent.watch import Watch
 from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.kube.client import Client
@@ -28,7 +29,7 @@ LOOK_SECONDS = 20.0
 
 
 class Endpoints:
-    """One agent's endpoints: metrics and job reports on a TCP address, job reports on a Unix socket.
+    """One agent's endpoints: metrics and job reports on a TCP address, job reports on a Unix socket and by files.
 
     :param last_beat: when the Lease was last renewed, by the monotonic clock.
     """
@@ -57,8 +58,9 @@ class Endpoints:
         )
 
     def serving(self) -> Iterator[Coroutine[None, None, None]]:
-        """Give what is to run, each until cancelled; nothing where nothing may be asked."""
+        """Give what is to run, each until cancelled; endpoints only where something may be asked."""
         settings = self._settings
+        yield TerminationMessages(settings.host_root, self._reports.heard, self._reports.not_heard).run()
         if settings.metrics_address:
             host, port = split_address(settings.metrics_address)
             routes = {("POST", job_reports.PATH): self._reports.over_network, **self._metrics()}

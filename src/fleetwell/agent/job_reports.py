@@ -159,6 +159,21 @@ class JobReports:
             return self._refused(HTTPStatus.BAD_REQUEST, f"this is no report: {evidence(str(error))}")
         if self._waiting.locked():
             return self._too_many(1.0)
+        answer = await self._looked(report, reporter)
+        return Response(HTTPStatus.OK, msgspec.json.encode(answer), "application/json")
+
+    async def heard(self, reporter: Reporter, report: JobReport) -> None:
+        """Take a report whose sender waits for no answer."""
+        if self._reports.take(reporter.key) or self._waiting.locked():
+            self.not_heard(1)
+            return
+        await self._looked(report, reporter)
+
+    def not_heard(self, number: int) -> None:
+        """Count reports that were too many, and whose sender cannot be told so."""
+        self.counts["", _result(HTTPStatus.TOO_MANY_REQUESTS)] += number
+
+    async def _looked(self, report: JobReport, reporter: Reporter) -> ReportAnswer:
         log.warning(
             "a job reports trouble; the probes look",
             reporter=evidence(reporter.name),
@@ -174,7 +189,7 @@ class JobReports:
             looked = await self._look()
         answer = self._answer(looked=looked)
         log.info("answered a job", reporter=evidence(reporter.name), verdict=answer.verdict.value, looked=looked)
-        return Response(HTTPStatus.OK, msgspec.json.encode(answer), "application/json")
+        return answer
 
     def _answer(self, *, looked: bool) -> ReportAnswer:
         status = self._status()
@@ -189,7 +204,7 @@ class JobReports:
         )
 
     def _refused(self, status: HTTPStatus, why: str, **headers: str) -> Response:
-        self.counts["", status.phrase.lower().replace(" ", "_")] += 1
+        self.counts["", _result(status)] += 1
         return Response.refusal(status, why, **headers)
 
     def _too_many(self, wait: float) -> Response:
@@ -208,6 +223,10 @@ class JobReports:
         self._known[digest] = (bearer, self._monotonic() + REVIEWED_FOR)
         if len(self._known) > TOKENS_KEPT:
             self._known.popitem(last=False)
+
+
+def _result(status: HTTPStatus) -> str:
+    return status.phrase.lower().replace(" ", "_")
 
 
 def reporter_of(peer: Peer, proc: Path = Path("/proc")) -> Reporter:

@@ -70,6 +70,7 @@ class ContainerProcess:
 
         :raises OSError: the program cannot be started.
         """
+        termination_message.parent.mkdir(parents=True, exist_ok=True)
         termination_message.unlink(missing_ok=True)
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(

@@ -41,7 +41,7 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         "HOSTNAME": pod.spec.hostname or pod.metadata.name,
         HOST_ROOT_VARIABLE: str(hardware.root),
-        TERMINATION_VARIABLE: str(folder / f"{container.name}.termination"),
+        TERMINATION_VARIABLE: str(kubelets_folder(hardware, pod) / "containers" / container.name / "termination"),
         VOLUMES_VARIABLE: str(folder / VOLUMES),
         "KUBERNETES_SERVICE_HOST": server.hostname or "",
         "KUBERNETES_SERVICE_PORT": str(server.port),
@@ -60,6 +60,11 @@ def variables(
         elif source.field_ref is not None:
             env[variable.name] = field(pod, source.field_ref.field_path, address)
     return env
+
+
+def kubelets_folder(hardware: Hardware, pod: Pod) -> Path:
+    """Give where the kubelet keeps what it has of a pod, on its node: the termination messages."""
+    return hardware.root / "var/lib/kubelet/pods" / pod.metadata.uid
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:

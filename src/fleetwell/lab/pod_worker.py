@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ class PodWorker:
         self._statuses: dict[str, dict[str, Any]] = {}
         self._started_at = _now()
         self._power = True
+        self._vanished = False
         self.task = asyncio.create_task(self._run(), name=f"pod {pod.metadata.namespace}/{pod.metadata.name}")
 
     def changed(self, pod: Pod) -> None:
@@ -71,6 +73,7 @@ class PodWorker:
 
     def vanished(self) -> None:
         """Take note that the object is gone: what still runs is killed."""
+        self._vanished = True
         self._kill()
         self._stop.set()
 
@@ -98,6 +101,9 @@ class PodWorker:
         finally:
             self._kill()
             if self._power:
+                if self._deleted or self._vanished:
+                    folder = pod_environment.kubelets_folder(self._hardware, self.pod)
+                    shutil.rmtree(folder, ignore_errors=True)
                 self._allocations.give_back(self.pod.metadata.uid)
                 self._ended(self.pod.metadata.uid)
 

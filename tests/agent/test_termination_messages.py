@@ -1,0 +1,298 @@
+"""What a job leaves behind as its last word, and what comes of it: a look, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleetwell.agent import termination_messages
+from fleetwell.agent.job_reports import JobReports
+from fleetwell.agent.termination_messages import FOLDER, MESSAGE_LIMIT, Scanner, TerminationMessages, report_of
+from fleetwell.api.node_health import NodeHealthStatus
+from fleetwell.health.vocabulary import Verdict
+from fleetwell.kube.token_review import Bearer
+from fleetwell.train.protocol import Concluded, Failure, Reason
+from fleetwell.train.termination import PATH, leave_word
+
+UID = "5f0c9f5e-1f2a-4b7e-9d2a-6d1b5f3c2a10"
+XID = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+TAKEN = ("workerDied", "taken")
+TOO_MANY = ("", "too_many_requests")
+SEGFAULT = Failure(node=1, rank=3, pid=7, code=-11, cause="was killed by SIGSEGV")
+
+
+class Ground:
+    """A node's tree, and its agent."""
+
+    def __init__(self, root: Path) -> None:
+        self.now = 0.0
+        self.looks = 0
+        self.root = root
+        self.reports = JobReports("n", self.review, self.look, self.status, monotonic=lambda: self.now)
+        self.messages = TerminationMessages(root, self.reports.heard, self.reports.not_heard)
+
+    async def review(self, _token: str) -> Bearer | None:
+        return None
+
+    async def look(self) -> bool:
+        self.looks += 1
+        return True
+
+    def status(self) -> NodeHealthStatus:
+        return NodeHealthStatus(verdict=Verdict.OK)
+
+    def file(self, pod: str = UID, container: str = "main", name: str = "1a2b3c4d") -> Path:
+        path = self.root / FOLDER / pod / "containers" / container / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    async def scan(self) -> int:
+        """Scan once, and give the looks that came of it."""
+        before = self.looks
+        await self.messages.look()
+        return self.looks - before
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Ground:
+    return Ground(tmp_path)
+
+
+async def test_a_message_that_is_written_into_the_file_of_a_running_container_makes_the_probes_look(
+    ground: Ground,
+) -> None:
+    file = ground.file()
+    file.touch()  # as the kubelet does when the container begins
+    os.utime(file.parent, (1, 1))  # nothing in the directory tells of what follows
+    assert await ground.scan() == 0
+    assert await ground.scan() == 0
+    with file.open("ab") as message:
+        message.write(XID)
+    os.utime(file.parent, (1, 1))
+    assert await ground.scan() == 1
+    assert await ground.scan() == 0
+    assert ground.reports.counts == {TAKEN: 1}
+
+
+async def test_a_message_of_a_pod_that_came_and_ended_between_two_scans_is_heard(ground: Ground) -> None:
+    assert await ground.scan() == 0
+    ground.file().write_bytes(XID)
+    assert await ground.scan() == 1
+    ground.file(name="restarted").write_bytes(XID)
+    ground.file(container="sidecar").write_bytes(XID)
+    assert await ground.scan() == 2
+
+
+async def test_what_was_there_before_the_agent_began_is_no_report(ground: Ground) -> None:
+    ground.file().write_bytes(XID)
+    assert await ground.scan() == 0
+    ground.file(name="empty").touch()
+    assert await ground.scan() == 0
+    moved = ground.file(pod="of-long-ago")
+    moved.write_bytes(XID)
+    os.utime(moved, (1, 1))
+    assert await ground.scan() == 0
+    assert ground.reports.counts == {}
+
+
+async def test_only_regular_files_are_read(ground: Ground, tmp_path: Path) -> None:
+    await ground.scan()
+    secret = tmp_path / "secret"
+    secret.write_bytes(XID)
+    ground.file(name="link").symlink_to(secret)
+    os.mkfifo(ground.file(name="fifo"))
+    ground.file(name="folder").mkdir()
+    (tmp_path / FOLDER / "linked").symlink_to(tmp_path / FOLDER / UID)
+    (tmp_path / FOLDER / "file").write_bytes(XID)
+    assert await ground.scan() == 0
+
+
+async def test_a_file_that_became_a_link_after_it_was_listed_is_not_read(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scanner = Scanner(ground.root)
+    scanner.scan()
+    real = ground.file(name="real")
+    real.write_bytes(XID)
+    monkeypatch.setattr(termination_messages, "READ_AT_ONCE", 0)
+    assert scanner.scan() == []
+    real.rename(ground.root / "elsewhere")
+    real.symlink_to(ground.root / "elsewhere")
+    monkeypatch.setattr(termination_messages, "READ_AT_ONCE", 8)
+    assert scanner.scan() == []
+
+
+async def test_of_a_huge_message_the_end_is_read(ground: Ground) -> None:
+    scanner = Scanner(ground.root)
+    scanner.scan()
+    file = ground.file()
+    with file.open("wb") as message:
+        message.truncate(1 << 30)
+        message.seek(0, os.SEEK_END)
+        message.write(b"\n" + XID)
+    (found,) = scanner.scan()
+    assert (found.pod, found.container, len(found.said)) == (UID, "main", MESSAGE_LIMIT)
+    assert report_of(found.said) is not None
+
+
+async def test_a_flood_of_messages_is_read_bit_by_bit_and_cut(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(termination_messages, "READ_AT_ONCE", 4)
+    monkeypatch.setattr(termination_messages, "WAITING", 10)
+    await ground.scan()
+    for number in range(15):
+        ground.file(pod=f"pod-{number}").write_bytes(XID)
+    assert [await ground.scan() for _ in range(4)] == [4, 4, 2, 0]
+    assert ground.reports.counts == {TAKEN: 10, TOO_MANY: 5}
+
+
+async def test_pods_containers_and_files_beyond_the_limits_are_not_looked_at(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in (("PODS", 3), ("CONTAINERS", 2), ("ALL_CONTAINERS", 5), ("FILES", 4)):
+        monkeypatch.setattr(termination_messages, name, limit)
+    scanner = Scanner(ground.root)
+    scanner.scan()
+    for number in range(4 * 4 * 6):
+        pod, container = number % 4, number // 4 % 4
+        ground.file(pod=f"p{pod}", container=f"c{container}", name=f"f{number}").write_bytes(XID)
+    assert len(scanner.scan()) == 5 * termination_messages.FOLLOWED
+
+
+async def test_a_pod_is_heard_as_often_as_its_reports_are(ground: Ground) -> None:
+    await ground.scan()
+    looks = []
+    for number in range(7):
+        ground.file(name=f"restart-{number}").write_bytes(XID)
+        looks.append(await ground.scan())
+    assert looks == [1, 1, 1, 1, 1, 0, 0]
+    ground.file(pod="another").write_bytes(XID)
+    assert await ground.scan() == 1
+    ground.now += 10
+    ground.file(name="later").write_bytes(XID)
+    assert await ground.scan() == 1
+    assert ground.reports.counts == {TAKEN: 7, TOO_MANY: 2}
+
+
+async def test_a_folder_that_cannot_be_read_is_no_end(ground: Ground) -> None:
+    assert await ground.scan() == 0
+    (ground.root / FOLDER).parent.mkdir(parents=True)
+    (ground.root / FOLDER).write_text("no directory")
+    assert await ground.scan() == 0
+    (ground.root / FOLDER).unlink()
+    ground.file().write_bytes(XID)
+    assert await ground.scan() == 1
+
+
+async def test_a_pod_that_is_gone_is_forgotten(ground: Ground) -> None:
+    await ground.scan()
+    file = ground.file()
+    file.write_bytes(XID)
+    assert await ground.scan() == 1
+    file.unlink()
+    file.parent.rmdir()
+    assert await ground.scan() == 0
+    ground.file().write_bytes(XID)
+    assert await ground.scan() == 1
+
+
+@pytest.mark.parametrize(
+    ("concluded", "told"),
+    [
+        (Concluded(1, Reason.FAILURE, "", root=SEGFAULT), (3, -11, "was killed by SIGSEGV")),
+        (
+            Concluded(1, Reason.LAUNCHER_LOST, "", root=Failure(0, 0, 1, 1, "exited with 1", line="ValueError: \x1b")),
+            (0, 1, "ValueError: \x1b"),
+        ),
+        (Concluded(1, Reason.DRAIN, "node 1 drained", root=SEGFAULT), None),
+        (Concluded(1, Reason.DONE, "all workers finished"), None),
+        (Concluded(1, Reason.NEVER_FORMED, "NCCL never formed"), None),
+    ],
+)
+def test_the_launchers_word_is_understood(
+    concluded: Concluded, told: tuple[int, int, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PATH, str(tmp_path / "word"))
+    leave_word(concluded)
+    report = report_of((tmp_path / "word").read_bytes())
+    assert (report and (report.rank, report.exit_code, report.evidence)) == told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        XID,
+        b"\x00\xff\xfe NCCL WARN \xf0",
+        b"all was well\nfatal: GPU has fallen off the bus\n",
+        b"Segmentation fault (core dumped)",
+        json.dumps({"error": "CUBLAS_STATUS_EXECUTION_FAILED"}).encode(),
+    ],
+)
+def test_words_that_suggest_the_hardware_are_heard(said: bytes) -> None:
+    assert report_of(said) is not None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"done",
+        b"torch.OutOfMemoryError: CUDA out of memory. CUDA error",
+        b"CUDA error: device-side assert triggered",
+        b"KeyError: 'defaults'",
+        bytes(range(256)) * 16,
+        b"[" * MESSAGE_LIMIT,
+        b'{"reason": "failure", "generation": 1, "code": 99999999999999999999}',
+        b'{"reason": 7}',
+    ],
+)
+def test_other_words_are_not(said: bytes) -> None:
+    assert report_of(said) is None
+
+
+async def test_what_goes_wrong_in_a_scan_is_not_lost(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_self: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(Scanner, "scan", broken)
+    with pytest.raises(MemoryError):
+        await ground.scan()
+
+
+async def test_a_scan_that_hangs_hangs_nobody_else(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def hung(_self: Any) -> list[Any]:
+        begun.set()
+        release.wait(30)
+        return []
+
+    monkeypatch.setattr(Scanner, "scan", hung)
+    task = asyncio.create_task(ground.messages.run())
+    async with asyncio.timeout(10):
+        while not begun.is_set():
+            await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+    release.set()
+
+
+async def test_without_a_thread_there_is_no_scan_and_the_agent_goes_on(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ground.scan()
+    ground.file().write_bytes(XID)
+
+    def none_left(_self: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", none_left)
+        assert await ground.scan() == 0
+    assert await ground.scan() == 1
