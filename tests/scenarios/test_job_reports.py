@@ -101,3 +101,19 @@ async def test_over_the_socket_a_process_of_the_machine_reports_without_a_token(
             assert await answer.json() == {"verdict": "OK", "looked": True, "findings": []}
         async with session.get("http://agent/metrics") as answer:
             assert answer.status == 404
+
+
+async def test_a_job_that_only_leaves_a_termination_message_is_heard(field: Field) -> None:
+    node = "gpu-2"
+    hardware = Hardware(field.lab.site.node(node).host)
+    word = {"reason": "failure", "rank": 0, "code": -11, "cause": "was killed by SIGSEGV", "evidence": "CUDA error"}
+    with hardware.update() as state:
+        state.gpus[3].lasting.rows_failed = True
+    assert not (await field.health(node)).status.findings
+    script = f"echo '{msgspec.json.encode(word).decode()}' > $FLEETWELL_TERMINATION_LOG; sleep 12; exit 1"
+    await field.run_pod("silent-job", node=node, script=script)
+
+    async def found() -> bool:
+        return any(one.fault == "GpuRowRemapFailed" for one in (await field.health(node)).status.findings)
+
+    await field.until("the agent looked because of the message", found, 40.0)
