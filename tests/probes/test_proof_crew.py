@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -57,7 +58,11 @@ def test_a_program_with_work_elsewhere_is_asked_to_stop_before_it_is_killed(tmp_
         "try: time.sleep(60)\n"
         f"except KeyboardInterrupt: open({str(tmp_path / 'stopped')!r}, 'w').close()"
     )
-    proof_crew.run({"diag": python(code)}, 4.0, polite=True)  # time for Python to start on a busy machine
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in a shell's background
+    try:
+        proof_crew.run({"diag": python(code)}, 4.0, polite=True)  # time for Python to start on a busy machine
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "stopped").exists()
 
 

@@ -54,7 +54,12 @@ class _Worker:
         self.output = bytearray()
         self.errors = bytearray()
         self.process = subprocess.Popen(
-            argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=_interruptible,  # noqa: PLW1509 (one sigaction, which is safe after fork)
         )
         self.streams = {self.process.stdout: self.output, self.process.stderr: self.errors}
         self.killed = False
@@ -70,6 +75,11 @@ class _Worker:
                 stream.close()
         code = None if self.killed else self.process.poll()
         return Ended(output=bytes(self.output), errors=self.errors.decode(errors="replace"), code=code)
+
+
+def _interruptible() -> None:
+    """A shell that starts us in the background has SIGINT ignored, and a program would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def run(jobs: Mapping[str, Job], within: float, *, polite: bool = False) -> dict[str, Ended]:
