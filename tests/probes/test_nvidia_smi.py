@@ -12,8 +12,8 @@ import pytest
 from fleetwell.lab import machine
 from fleetwell.lab.hardware import Hardware
 from fleetwell.probes import launch, nvidia_smi, protocol
-from fleetwell.probes.nvidia_smi import NoAnswerError
 from fleetwell.probes.nvidia_smi_reading import Asked, read
+from fleetwell.probes.tool import NoAnswerError
 from probes import smi_outputs as smi
 from probes.verdicts import faults
 

@@ -13,24 +13,8 @@ from fleetwell.agent.http import split_address
 from fleetwell.agent.logs import log_to_stderr
 from fleetwell.agent.main import StartError, run
 from fleetwell.agent.settings import Settings, Timing
-from fleetwell.api.fields import seconds
-from fleetwell.probes.inventory import Expected, parse_expect
-
-
-def _expectation(ctx: click.Context, param: click.Parameter, value: str) -> Expected:
-    del ctx, param
-    try:
-        return parse_expect([value])
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    del ctx, param
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+from fleetwell.cli import options
+from fleetwell.probes.inventory import Expected
 
 
 def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -44,7 +28,7 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(name, callback=_seconds, default=default, metavar="DURATION", help=help_text)
+    return click.option(name, callback=options.duration, default=default, metavar="DURATION", help=help_text)
 
 
 def _second_opinion(interval: float, deadline: float, boot_grace: float, *, again: float) -> Timing | None:
@@ -67,7 +51,7 @@ def _second_opinion(interval: float, deadline: float, boot_grace: float, *, agai
 @click.option("--namespace", default="fleetwell", help="Namespace of the heartbeat Lease.")
 @click.option(
     "--expect",
-    callback=_expectation,
+    callback=options.expectation,
     default="",
     help="What the node must have: gpus=8,efa=32,ib=8, and ib-gbps=400 for rates. Default: the instance type's GPUs, "
     "the interfaces that were requested, else the most seen here.",

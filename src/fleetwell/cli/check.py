@@ -12,13 +12,13 @@ import click
 
 from fleetwell.agent.boot import Boot, read_boot
 from fleetwell.agent.sources import COMES_LATE, failure
-from fleetwell.api.fields import seconds
+from fleetwell.cli import options
 from fleetwell.cli.answer import AnswerCommand, answering, give
 from fleetwell.diagnose import logs
 from fleetwell.diagnose.examination import Examination
 from fleetwell.probes import SYSFS_PROBES, launch, protocol
 from fleetwell.probes.child import Answer, SupervisedChild
-from fleetwell.probes.inventory import Expected, MachineMemory, expected, parse_expect, told
+from fleetwell.probes.inventory import Expected, MachineMemory, expected, told
 
 LOOKS: Final = (
     ("nvml", ("nvml",), 15.0),
@@ -29,32 +29,18 @@ LOOKS: Final = (
 """Child, the probes that it answers for, and its deadline in seconds."""
 
 
-def _expectation(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Expected:
-    del ctx, param
-    try:
-        return parse_expect(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _seconds(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    del ctx, param
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 @click.command("check", cls=AnswerCommand)
 @click.option(
     "--host-root", type=click.Path(path_type=Path, exists=True, file_okay=False), default="/", help="The host's root."
 )
 @click.option("--instance-type", default="", help="Tells how many GPUs there must be.  [default: what the host says]")
-@click.option("--expect", multiple=True, callback=_expectation, help="What there must be, e.g. gpus=8,efa=32.")
-@click.option("--deadline", callback=_seconds, default="30s", show_default=True, help="Longest that a probe may take.")
+@click.option("--expect", multiple=True, callback=options.expectation, help="What there must be, e.g. gpus=8,efa=32.")
+@click.option(
+    "--deadline", callback=options.duration, default="30s", show_default=True, help="Longest that a probe may take."
+)
 @click.option(
     "--boot-grace",
-    callback=_seconds,
+    callback=options.duration,
     default="1m",
     show_default=True,
     help="For so long after a boot a missing device leaves the answer open: it may come late.",

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import click
 
+from fleetwell.cli import options
 from fleetwell.cli.answer import AnswerCommand, answering, give
 from fleetwell.diagnose import driver_version, readings
 from fleetwell.diagnose.examination import Examination
 from fleetwell.diagnose.given import STDIN, Given, GivenError
-from fleetwell.probes.inventory import Expected, MachineMemory, expected, instance_types, parse_expect
-
-
-def _expectation(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Expected:
-    del ctx, param
-    try:
-        return parse_expect(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+from fleetwell.probes.inventory import Expected, MachineMemory, expected, instance_types
 
 
 def _driver(ctx: click.Context, param: click.Parameter, value: str) -> str:
@@ -40,7 +33,7 @@ _file = click.Path(exists=True, dir_okay=False, allow_dash=True)
 @click.option("--bug-report", multiple=True, type=_file, help="nvidia-bug-report.log, or .log.gz as it is.")
 @click.option("--host-root", multiple=True, type=click.Path(exists=True, file_okay=False), help="A sysfs/proc tree.")
 @click.option("--instance-type", default="", help="Tells how many GPUs there must be, e.g. p5.48xlarge.")
-@click.option("--expect", multiple=True, callback=_expectation, help="What there must be, e.g. gpus=8,efa=32.")
+@click.option("--expect", multiple=True, callback=options.expectation, help="What there must be, e.g. gpus=8,efa=32.")
 @click.option("--driver", default="", callback=_driver, metavar="VERSION", help="Driver, where the inputs do not say.")
 @answering
 def command(

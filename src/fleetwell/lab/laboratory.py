@@ -76,6 +76,7 @@ class Laboratory:
                 self.start_controller()
             asyncio.run(self._until_ready(settings.nodes, time.monotonic() + READY_SECONDS))
         except BaseException:
+            # Ctrl-C too: a lab that is half up must not be left running.
             self.down(keep=True)
             raise
 

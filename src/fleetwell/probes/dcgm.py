@@ -8,7 +8,6 @@ nothing that another probe found. Diagnostics are not run here: they take the GP
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,16 +15,13 @@ from fleetwell.probes import report
 from fleetwell.probes.dcgm_reading import PROBE, Asked, read
 from fleetwell.probes.driver import command
 from fleetwell.probes.report import Report
+from fleetwell.probes.tool import NoAnswerError, ask
 
 TOOL = "dcgmi"
 INNER_SHARE = 0.8
 """Part of the supervisor's deadline after which the tool is given up here, so that the reason can still be told."""
 _DEVICE = re.compile(r"\|\s*(?P<number>\d+)\s*\|[^|]*\|")
 _UUID = re.compile(r"Device UUID:\s*(?P<uuid>GPU-[0-9a-fA-F-]{36})")
-
-
-class NoAnswerError(Exception):
-    """DCGM gave nothing to judge; nothing was changed on the machine."""
 
 
 def main() -> None:
@@ -53,8 +49,8 @@ def look(host_root: Path, *, deadline: float = 30.0) -> Report:
         seen = Report(PROBE)
         seen.absent(f"no {TOOL} below {host_root}")
         return seen
-    listed, _ = _run(tool, ["discovery", "-l"], deadline * INNER_SHARE / 4)
-    output, code = _run(tool, ["health", "-c", "-j"], deadline * INNER_SHARE * 3 / 4)
+    listed, _ = ask(tool, ["discovery", "-l"], deadline * INNER_SHARE / 4)
+    output, code = ask(tool, ["health", "-c", "-j"], deadline * INNER_SHARE * 3 / 4)
     seen = read(output, Asked(code=code, uuids=discovered(listed)))
     if {fault for fault, _ in seen.noted} == {"ProbeNonsense"}:
         raise NoAnswerError(f"{TOOL} gave no answer that makes sense (exit code {code}): {output.strip()[:200]}")
@@ -71,28 +67,6 @@ def discovered(text: str) -> dict[str, str]:
         if uuid and number:
             found.setdefault(number, uuid["uuid"])
     return found
-
-
-def _run(tool: tuple[list[str], dict[str, str]], words: list[str], deadline: float) -> tuple[str, int]:
-    """Run the tool; give what it printed and how it ended. The agent never waits for it beyond its own deadline."""
-    argv, environment = tool
-    try:
-        ended = subprocess.run(
-            [*argv, *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=deadline,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NoAnswerError(f"{TOOL} {words[0]} did not answer within {deadline:.0f} s") from None
-    except OSError as error:
-        raise NoAnswerError(f"{argv[-1]} could not be started: {error}") from error
-    if ended.returncode < 0:
-        raise NoAnswerError(f"{TOOL} was ended by signal {-ended.returncode}")
-    return ended.stdout.decode(errors="replace"), ended.returncode
 
 
 if __name__ == "__main__":

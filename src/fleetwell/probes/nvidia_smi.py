@@ -6,7 +6,6 @@ driver at times: it is optional, and what both see is judged by the same rules.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,15 +13,12 @@ from fleetwell.probes import report
 from fleetwell.probes.driver import command
 from fleetwell.probes.nvidia_smi_findings import Findings
 from fleetwell.probes.nvidia_smi_reading import PROBE, Asked, read
+from fleetwell.probes.tool import NoAnswerError, ask
 
 TOOL = "nvidia-smi"
 INNER_SHARE = 0.8
 """Part of the supervisor's deadline after which the tool is given up here, so that the reason can still be told."""
 EXIT_BAD_ARGUMENT = 2
-
-
-class NoAnswerError(Exception):
-    """The tool gave nothing to judge; nothing was changed on the machine."""
 
 
 def main() -> None:
@@ -63,42 +59,15 @@ def look(
         seen = Findings(PROBE)
         seen.absent(f"no {TOOL} in any driver root below {host_root}")
         return seen
-    output, code = _run(tool, ["-q", "-x"], deadline * INNER_SHARE)
+    output, code = ask(tool, ["-q", "-x"], deadline * INNER_SHARE)
     if code == EXIT_BAD_ARGUMENT:
-        output, code = _run(tool, ["-q"], deadline * INNER_SHARE / 2)
+        output, code = ask(tool, ["-q"], deadline * INNER_SHARE / 2)
     required = bool(expected or known)
     asked = Asked(code=code, expected=expected, known=known, in_container=in_container, required=required)
     seen = read(output, asked)
     if seen.noted == {("ProbeNonsense", "host")}:
         raise NoAnswerError(f"{TOOL} gave no answer that makes sense (exit code {code}): {seen.last_said}")
     return seen
-
-
-def _run(tool: tuple[list[str], dict[str, str]], words: list[str], deadline: float) -> tuple[str, int]:
-    """Run the tool; give what it printed and how it ended.
-
-    The agent kills the whole group at its own deadline and never waits for it, so a tool that cannot be killed may
-    hold this process as long as it likes.
-    """
-    argv, environment = tool
-    try:
-        ended = subprocess.run(
-            [*argv, *words],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=deadline,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise NoAnswerError(f"{TOOL} did not end within {deadline:.0f} s") from None
-    except OSError as error:
-        raise NoAnswerError(f"{argv[-1]} could not be started: {error}") from error
-    output = ended.stdout.decode(errors="replace")
-    if ended.returncode < 0:
-        raise NoAnswerError(f"{TOOL} was ended by signal {-ended.returncode}")
-    return output, ended.returncode
 
 
 if __name__ == "__main__":
