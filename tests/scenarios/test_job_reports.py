@@ -103,17 +103,28 @@ async def test_over_the_socket_a_process_of_the_machine_reports_without_a_token(
             assert answer.status == 404
 
 
+async def taken(field: Field, node: str) -> float:
+    """How many reports the agent has taken, by its own count: soon after its start a probe may look by itself."""
+    _, metrics = await ask(field, node, "GET", "/metrics")
+    line = b'fleetwell_agent_job_reports_total{kind="workerDied",result="taken"} '
+    return float(metrics.partition(line)[2].split()[0]) if line in metrics else 0.0
+
+
 async def test_a_job_that_only_leaves_a_termination_message_is_heard(field: Field) -> None:
     node = "gpu-2"
+    before = await taken(field, node)
     hardware = Hardware(field.lab.site.node(node).host)
     word = {"reason": "failure", "rank": 0, "code": -11, "cause": "was killed by SIGSEGV", "evidence": "CUDA error"}
     with hardware.update() as state:
         state.gpus[3].lasting.rows_failed = True
-    assert not (await field.health(node)).status.findings
     script = f"echo '{msgspec.json.encode(word).decode()}' > $FLEETWELL_TERMINATION_LOG; sleep 12; exit 1"
     await field.run_pod("silent-job", node=node, script=script)
+
+    async def heard() -> bool:
+        return await taken(field, node) == before + 1
 
     async def found() -> bool:
         return any(one.fault == "GpuRowRemapFailed" for one in (await field.health(node)).status.findings)
 
-    await field.until("the agent looked because of the message", found, 40.0)
+    await field.until("the message was taken as a report", heard, 30.0)
+    await field.until("the look found the fault", found, 20.0)
