@@ -166,6 +166,7 @@ class Proof:
             cpu=self._cpu,
             expected=self._asked.expected,
             devices=gpus,
+            proof=os.getpid(),
         )
 
     def _crew(self, jobs: Mapping[str, Settings], within: float) -> dict[str, list[Told]]:

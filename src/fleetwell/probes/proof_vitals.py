@@ -39,16 +39,18 @@ def handle(uuid: str) -> Any:
     return pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
 
-def why_not(gpu: Any, idle_memory_mib: int) -> str:
+def why_not(gpu: Any, idle_memory_mib: int, proof: int) -> str:
     """Say why a GPU must not be used for a proof; empty where it may.
 
     The processes of this proof itself do not count. What NVML cannot tell is a reason: a GPU is not taken on a guess.
+
+    :param proof: process id of the proof, whose workers are its children.
     """
     try:
         if _cut(gpu):
             return "MIG is on: a proof of the whole GPU cannot be run"
-        others = sorted({pid for pid in _pids(gpu) if not ours(pid)})
-        mine = any(ours(pid) for pid in _pids(gpu))
+        others = sorted({pid for pid in _pids(gpu) if not ours(pid, proof)})
+        mine = any(ours(pid, proof) for pid in _pids(gpu))
         used = int(pynvml.nvmlDeviceGetMemoryInfo(gpu, version=pynvml.nvmlMemory_v2).used) >> 20
     except pynvml.NVMLError as error:
         return f"NVML does not tell who uses it: {error}"
@@ -59,9 +61,11 @@ def why_not(gpu: Any, idle_memory_mib: int) -> str:
     return ""
 
 
-def why_not_yet(gpu: Any, idle_memory_mib: int, patience: Time, pause: Callable[[float], None] = time.sleep) -> str:
+def why_not_yet(
+    gpu: Any, idle_memory_mib: int, proof: int, patience: Time, pause: Callable[[float], None] = time.sleep
+) -> str:
     """Say the same after some patience: a worker of the stage before may take a moment to be gone from NVML's list."""
-    while (why := why_not(gpu, idle_memory_mib)) and not patience.over():
+    while (why := why_not(gpu, idle_memory_mib, proof)) and not patience.over():
         pause(PAUSE)
     return why
 
@@ -85,12 +89,26 @@ def _pids(gpu: Any) -> Iterator[int]:
             raise
 
 
-def ours(pid: int) -> bool:
-    """Whether a process belongs to this proof: all of it is one session."""
+def ours(pid: int, proof: int) -> bool:
+    """Whether a process is the proof or was started by it.
+
+    A session or a process group does not tell: started by hand, the proof shares them with whatever the same shell or
+    script has started, and in a container with everything in it.
+    """
+    if pid == os.getpid():
+        return True
+    while pid > 1 and pid != proof:
+        pid = _parent(pid)
+    return pid == proof
+
+
+def _parent(pid: int) -> int:
+    """Give a process's parent, 0 where it is gone or not ours to see."""
     try:
-        return os.getsid(pid) == os.getsid(0)
-    except OSError:
-        return False
+        after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2]
+        return int(after_name.split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
 
 
 def vitals(gpu: Any) -> Vitals:

@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rank: int = 0
     ranks: int = 1
     store: str = ""
+    proof: int = 0
+    """Process id of the proof, so that its other workers are not taken for somebody else's."""
 
     def encode(self) -> dict[str, object]:
         """Give it as :func:`fleetwell.probes.launch.module` takes it."""
@@ -182,7 +184,7 @@ def _taken(given: Settings) -> list[Any]:
     except (OSError, pynvml.NVMLError) as error:
         raise CannotTellError(f"NVML cannot be asked who uses it: {error}") from error
     for gpu, handle in zip(given.devices, handles, strict=True):
-        why = proof_vitals.why_not_yet(handle, limit, Time(proof_vitals.PATIENCE))
+        why = proof_vitals.why_not_yet(handle, limit, given.proof, Time(proof_vitals.PATIENCE))
         if why:
             raise CannotTellError(f"{component(gpu)}: {why}" if len(handles) > 1 else why)
     return handles
