@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from fleetwell.health.vocabulary import Verdict
 from fleetwell.probes import launch, proof_rows
 from fleetwell.probes.proof_rows import Gpu, Measured, Row, Told
 from fleetwell.probes.proof_stages import Asked, Device, Proof
@@ -82,6 +83,13 @@ def test_a_node_that_is_well_passes_every_check(prove: Prove) -> None:
     }
     assert found["memory"][0].detail == "4 devices: fine"
     assert found["dcgm"][0].detail.startswith("blind: no dcgmi")
+
+
+def test_a_machine_that_shows_no_gpu_has_proved_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where nothing says how many there must be: a new node whose driver is not there yet gets no work."""
+    monkeypatch.delenv("FLEETWELL_NVML_STATE", raising=False)
+    rows = read_proof(proof_rows.encode(Proof(Asked(level="quick", host_root=tmp_path)).run()).encode())
+    assert {row.check: row.verdict for row in rows} == {"driver": Verdict.OK, "compute": Verdict.UNKNOWN}
 
 
 def test_a_worker_that_hangs_leaves_its_own_partial_results_and_the_others(prove: Prove) -> None:

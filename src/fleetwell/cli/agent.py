@@ -91,7 +91,7 @@ def _second_opinion(interval: float, deadline: float, boot_grace: float, *, agai
     "--proof-device",
     type=click.Choice(["auto", "cuda", "cpu"]),
     default="auto",
-    help="Where a proof computes; auto: on CUDA where there are GPUs.",
+    help="Where a proof computes; auto: on CUDA, but on the CPU of a virtual node of the lab.",
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", help="Form of the log on stderr.")
 def command(

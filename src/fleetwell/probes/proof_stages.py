@@ -50,7 +50,7 @@ class Device(enum.StrEnum):
     """Where the test computes."""
 
     AUTO = "auto"
-    """CUDA where there are GPUs; the CPU where NVML is a virtual node's or lists none."""
+    """CUDA; the CPU only where NVML is a virtual node's. A machine that shows no GPU has proved nothing."""
     CUDA = "cuda"
     CPU = "cpu"
 
@@ -84,8 +84,6 @@ class Proof:
         yield from rows
         if any(row.check != "driver" for row in rows):
             return  # It has said why nothing can be computed.
-        if not gpus and self._asked.device is Device.AUTO and all(row.passed for row in rows):
-            self._cpu = True
         if not gpus and not self._cpu:
             yield Row(proof_compute.CHECK, "host", "UNKNOWN", "the driver shows no GPU: nothing was computed")
             return
