@@ -87,6 +87,12 @@ def test_a_disk_that_cannot_be_written_does_not_stop_the_agent(tmp_path: Path) -
 def test_an_expectation_is_read_and_nonsense_is_named() -> None:
     assert parse_expect(["gpus=8,efa=32"]) == Expected(gpus=8, nics=32)
     assert parse_expect([""]) == Expected()
-    for text in ("gpus", "gpus=x", "tpus=8", "gpus=-1"):
+    assert parse_expect([" gpus = 8 ,", "efa-gbps=100", "gpus=8"]) == Expected(gpus=8, efa_gbps=100)
+    for text in ("gpus", "gpus=x", "tpus=8", "gpus=-1", "gpus=\N{FULLWIDTH DIGIT EIGHT}", "gpus=123456", "gpus=8.0"):
         with pytest.raises(ValueError, match="is not an expectation"):
             parse_expect([text])
+
+
+def test_an_expectation_that_contradicts_another_is_not_guessed_at() -> None:
+    with pytest.raises(ValueError, match="'gpus=4' contradicts"):
+        parse_expect(["gpus=8,efa=32", "gpus=4"])

@@ -165,22 +165,25 @@ def remember(memory: MachineMemory, seen: InventorySeen, probe: str, must: Expec
 def parse_expect(texts: Iterable[str]) -> Expected:
     """Read what an operator says: ``gpus=8,efa=32``, ``ib=8``, and rates of each port: ``efa-gbps=100,ib-gbps=400``.
 
-    :raises ValueError: it has another form.
+    :raises ValueError: it has another form, or says two things of one count.
     """
     counts: dict[str, int] = {}
-    for part in ",".join(texts).split(","):
-        key, _, number = part.strip().partition("=")
-        if not part.strip():
+    for part in map(str.strip, ",".join(texts).split(",")):
+        if not part:
             continue
-        if key not in _EXPECTATIONS or not number.isdigit():
+        key, _, number = map(str.strip, part.partition("="))
+        if key not in _EXPECTATIONS or not (number.isascii() and number.isdigit() and len(number) <= _DIGITS):
             raise ValueError(
-                f"{part.strip()!r} is not an expectation: write {', '.join(f'{name}=N' for name in _EXPECTATIONS)}, "
+                f"{part!r} is not an expectation: write {', '.join(f'{name}=N' for name in _EXPECTATIONS)}, "
                 "several with commas between them"
             )
-        counts[_EXPECTATIONS[key]] = int(number)
+        if counts.setdefault(_EXPECTATIONS[key], int(number)) != int(number):
+            raise ValueError(f"{part!r} contradicts what was said of {key} before it: say it once")
     return msgspec.convert(counts, Expected)
 
 
+_DIGITS = 5
+"""No machine has 100,000 of anything, and no port 100,000 Gbit/s."""
 _EXPECTATIONS = {
     "gpus": "gpus",
     "efa": "nics",
