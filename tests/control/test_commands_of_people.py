@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from control.ground import CUSTOM, Controller, Fleet
+from control.ground import CUSTOM, Controller, Fleet, finding
 from fleetwell.cli import explain, incidents, nodes
 from fleetwell.cli.cluster import plain
 from fleetwell.kube.client import Client
@@ -113,6 +113,19 @@ def test_explain_tells_an_episode_and_a_node_at_rest(run: Run) -> None:
     rest = run("explain", "b").stdout.splitlines()
     assert rest[:2] == ["b: no incident", "policy gpu governs it, in pool train"]
     assert run("explain", "c").exit_code == 1
+
+
+def test_what_several_probes_see_is_told_once_with_its_evidence(fleet: Fleet, run: Run) -> None:
+    seen = finding("GpuFallenOffBus", "reboot", "boot-1", fleet.time.now())
+    said = {"nvml": "lost, says NVML", "pci": "reads all ones"}
+    fleet.healthy("b", findings=[{**seen, "probe": probe, "evidence": [line]} for probe, line in said.items()])
+    told = run("explain", "b").stdout.splitlines()
+    (line,) = [number for number, line in enumerate(told) if line.startswith("found: ")]
+    assert told[line : line + 3] == [
+        "found: GpuFallenOffBus on gpu/GPU-1: BAD by nvml and pci, asks for reboot",
+        "  | lost, says NVML",
+        "  | reads all ones",
+    ]
 
 
 def test_nodes_are_listed_with_what_their_agents_say(run: Run) -> None:

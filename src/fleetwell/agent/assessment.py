@@ -270,7 +270,8 @@ def _count(number: int | None) -> int:
 def _summary(found: tuple[Finding, ...], seen: Inventory) -> str:
     if found:
         worst = found[0]
-        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        others = len({(one.fault, one.component) for one in found}) - 1  # however many probes see the same
+        more = f" (and {others} more)" if others else ""
         return f"{worst.fault} on {worst.component}, asks for {worst.recovery}{more}"
     parts = [f"{number} {what}" for number, what in ((seen.gpus, "GPUs"), (seen.nics, "NICs")) if number >= 0]
     return ", ".join(parts) or "nothing was seen yet"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
 
+from fleetwell.api.node_health import NodeFinding
 from fleetwell.cli.cluster import connected, connection, fail, finish, output, plain, print_json
 from fleetwell.control.picture import Picture
 from fleetwell.control.snapshot import snapshot
@@ -62,6 +64,20 @@ def _quiet(picture: Picture, node: str) -> list[str]:
         lines.append("no agent has ever reported from it")
     else:
         lines.append(f"its agent {'is alive' if view.agent_fresh else 'is silent'} and says {view.health.verdict}")
-        lines += [f"found: {it.fault} on {it.component} ({it.verdict})" for it in view.health.findings]
-        lines += [f"blind: {it}" for it in view.health.blind]
+        lines += _found(view.health.findings)
+        lines += [f"blind: {it.replace('neverAnswered', 'never answered on this machine')}" for it in view.health.blind]
+    return lines
+
+
+def _found(findings: Iterable[NodeFinding]) -> list[str]:
+    """Tell each fault of a component once, with who sees it and what each of them saw last."""
+    seen: dict[tuple[str, str], list[NodeFinding]] = {}
+    for it in findings:
+        seen.setdefault((it.fault, it.component), []).append(it)
+    lines = []
+    for (fault, component), those in seen.items():
+        worst = max(those, key=lambda it: (it.verdict.severity, it.recovery.rank))
+        by = " and ".join(dict.fromkeys(it.probe for it in those))
+        lines.append(f"found: {fault} on {component}: {worst.verdict} by {by}, asks for {worst.recovery}")
+        lines += [f"  | {line}" for line in dict.fromkeys(it.evidence[-1] for it in those if it.evidence)]
     return lines
