@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from fleetwell.diagnose.diagnosis import EXIT_UNKNOWN, EXIT_USAGE, Diagnosis, text
+from fleetwell.diagnose.diagnosis import EXIT_UNKNOWN, EXIT_USAGE, Diagnosis, headline, text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,7 +57,12 @@ class AnswerCommand(click.Command):
 def answering(function: F) -> F:
     """Add the options that say how to answer."""
     form = click.option(
-        "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Form."
+        "-o",
+        "--output",
+        type=click.Choice(["text", "json", "line"]),
+        default="text",
+        show_default=True,
+        help="Form; line: only the first line of the text, for a monitor.",
     )
     strict = click.option(
         "--strict", is_flag=True, help="Exit code 1 also for what asks for no more than another start of the work."
@@ -67,13 +72,23 @@ def answering(function: F) -> F:
 
 def give(diagnosis: Diagnosis, *, output: str, strict: bool) -> NoReturn:
     """Print the answer and end with its exit code."""
-    if output == "json":
-        said = msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
-    else:
-        said = text(diagnosis)
+    match output:
+        case "json":
+            said = msgspec.json.format(msgspec.json.encode(diagnosis), indent=2).decode()
+        case "line":
+            said = headline(diagnosis)
+        case _:
+            said = text(diagnosis)
+    code = diagnosis.exit_code(strict=strict)
     try:
         click.echo(said)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read it has seen enough; the exit code is still the answer
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(diagnosis.exit_code(strict=strict))
+    except OSError as error:
+        click.echo(
+            f"error: the answer cannot be written: {error.strerror or error}; what is there is no answer", err=True
+        )
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_UNKNOWN
+    sys.exit(code)
