@@ -6,9 +6,13 @@ the imports of the controller, so nothing here imports a verb before it is neede
 
 from __future__ import annotations
 
+import difflib
+import errno
 import importlib
+import io
+import os
 import sys
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import click
 
@@ -29,6 +33,8 @@ VERBS = {
     "run": "start training workers and keep them going; takes torchrun's flags",
 }
 
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
+
 
 class _Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,6 +50,15 @@ class _Verbs(click.Group):
             raise TypeError(f"fleetwell.cli.{cmd_name} has no click command named `command`")
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # Click looks for near names among the commands that are loaded, and none is.
+        near = difflib.get_close_matches(args[0], VERBS)
+        if near and args[0] not in VERBS:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?")
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
@@ -58,10 +73,31 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line."""
+    _mend_streams()
     # Output in a pipe that was closed early (`fleetwell incidents | head`) is no error worth a traceback.
     try:
         cli.main(prog_name="fleetwell")
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        click.echo(f"error: {error.strerror}; what was written is not all of it", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered cannot go anywhere
+        sys.exit(1)
     sys.exit(0)
+
+
+def _mend_streams() -> None:
+    """Make the standard streams such that no answer is lost for what they are.
+
+    Where one was closed by whoever started us (``>&-``) Python has none. Where a character is not in the terminal's
+    encoding Python would raise, so a GPU of which a log says something in another script would have no verdict.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 (it stays open to the end)
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

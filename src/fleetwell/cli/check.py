@@ -14,10 +14,10 @@ from fleetwell.agent.boot import Boot, read_boot
 from fleetwell.agent.sources import COMES_LATE, failure
 from fleetwell.cli import options
 from fleetwell.cli.answer import AnswerCommand, answering, give
-from fleetwell.diagnose import logs
+from fleetwell.diagnose import logs, readings
 from fleetwell.diagnose.examination import Examination
 from fleetwell.probes import SYSFS_PROBES, launch, protocol
-from fleetwell.probes.child import Answer, SupervisedChild
+from fleetwell.probes.child import Answer, Outcome, SupervisedChild
 from fleetwell.probes.inventory import Expected, MachineMemory, expected, told
 
 LOOKS: Final = (
@@ -33,7 +33,12 @@ LOOKS: Final = (
 @click.option(
     "--host-root", type=click.Path(path_type=Path, exists=True, file_okay=False), default="/", help="The host's root."
 )
-@click.option("--instance-type", default="", help="Tells how many GPUs there must be.  [default: what the host says]")
+@click.option(
+    "--instance-type",
+    default="",
+    callback=options.instance_type,
+    help="Tells how many GPUs there must be.  [default: what the host says]",
+)
 @click.option("--expect", multiple=True, callback=options.expectation, help="What there must be, e.g. gpus=8,efa=32.")
 @click.option(
     "--deadline", callback=options.duration, default="30s", show_default=True, help="Longest that a probe may take."
@@ -72,24 +77,32 @@ def command(
     asyncio.run(_look(examination, host_root, must, deadline, late=COMES_LATE if young else frozenset()))
     _kernel_log(examination, host_root / "dev/kmsg", boot)
     if not examination.looked:
-        examination.problem("ProbeSilent", "no probe found a GPU or an adapter to judge on this machine")
+        said = "no probe found a GPU or an adapter to judge on this machine"
+        examination.problem("ProbeSilent", said, "Say what must be here with --expect, and the host with --host-root.")
+    readings.say_what_was_not_counted(examination, must, instance_type)
     give(examination.answer(), output=output, strict=strict)
 
 
 async def _look(
     examination: Examination, host_root: Path, must: Expected, deadline: float, *, late: frozenset[str]
 ) -> None:
-    """Run all children at once; none of them is waited for beyond its deadline."""
+    """Run all children at once; none of them is waited for beyond its deadline.
+
+    Their answers are taken in one order, whichever came first: the same machine gives the same answer.
+    """
     settings = {"host_root": str(host_root), **told(must, MachineMemory(serial=""))}
 
-    async def one(module: str, probes: tuple[str, ...], most: float) -> None:
+    async def one(module: str, most: float) -> Outcome:
         child = SupervisedChild(module)
         within = min(most, deadline)
         try:
             argv = launch.module(module, {**settings, "deadline": within})
-            outcome = await child.run(argv, deadline=within, env=launch.environment())
+            return await child.run(argv, deadline=within, env=launch.environment())
         finally:
             child.close()
+
+    outcomes = await asyncio.gather(*(one(module, most) for module, _, most in LOOKS))
+    for (module, probes, _), outcome in zip(LOOKS, outcomes, strict=True):
         if isinstance(outcome, Answer):
             try:
                 for report in protocol.read(outcome.output, probes):
@@ -98,8 +111,6 @@ async def _look(
                 examination.silent(module, "ProbeNonsense", str(error))
         else:
             examination.silent(module, *failure(outcome))
-
-    await asyncio.gather(*(one(*look) for look in LOOKS))
 
 
 def _kernel_log(examination: Examination, path: Path, boot: Boot) -> None:

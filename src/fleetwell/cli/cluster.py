@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +32,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _WIDE = 10_000
+_READABLE = 24
+"""Cells below which text in a column is one word a line."""
 
 
 def connection(function: F) -> F:
@@ -77,18 +81,41 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print an aligned table; in a pipe it has no colours, no wrapping and no trailing blanks."""
+    """Print an aligned table; in a pipe it has no colours, no wrapping and no trailing blanks.
+
+    On a screen the last column is wrapped beside the others, or below them where there is no room for it; the other
+    columns are never cut, since their words are what the next command is given.
+    """
+    rows = [[plain(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        screen = Console()
+        widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+        if screen.width - sum(width + 2 for width in widths[:-1]) < min(widths[-1], _READABLE):
+            _print_below(columns, rows, widths, screen)
+            return
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=True)
     for at, column in enumerate(columns):
         table.add_column(column, no_wrap=at + 1 < len(columns), overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
+        table.add_row(*map(Text, row))
     if sys.stdout.isatty():
         Console().print(table)
         return
     buffer = io.StringIO()
     Console(file=buffer, width=_WIDE, no_color=True).print(table)
     click.echo("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()))
+
+
+def _print_below(columns: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int], screen: Console) -> None:
+    """Print the last column below the others, indented."""
+
+    def line(cells: Sequence[str]) -> Text:
+        return Text("  ".join(set_cell_size(*cell) for cell in zip(cells, widths[:-1], strict=True)).rstrip())
+
+    screen.print(Text.assemble(line(columns[:-1]), f"\n    {columns[-1]}", style="bold"), soft_wrap=True)
+    for row in rows:
+        screen.print(line(row[:-1]), soft_wrap=True)
+        screen.print(Padding(Text(row[-1]), (0, 0, 0, 4)))
 
 
 def plain(text: str) -> str:

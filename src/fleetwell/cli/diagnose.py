@@ -8,18 +8,10 @@ import click
 
 from fleetwell.cli import options
 from fleetwell.cli.answer import AnswerCommand, answering, give
-from fleetwell.diagnose import driver_version, readings
+from fleetwell.diagnose import readings
 from fleetwell.diagnose.examination import Examination
 from fleetwell.diagnose.given import STDIN, Given, GivenError
-from fleetwell.probes.inventory import Expected, MachineMemory, expected, instance_types
-
-
-def _driver(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    del ctx, param
-    if value and driver_version.branch(value) is None:
-        raise click.BadParameter(f"{value!r} is no driver version: write it like 570.133.20")
-    return value
-
+from fleetwell.probes.inventory import Expected, MachineMemory, expected
 
 _file = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
@@ -32,9 +24,16 @@ _file = click.Path(exists=True, dir_okay=False, allow_dash=True)
 @click.option("--dcgm", multiple=True, type=_file, help="dcgmi health or diag, JSON or text, of 3.x or 4.x.")
 @click.option("--bug-report", multiple=True, type=_file, help="nvidia-bug-report.log, or .log.gz as it is.")
 @click.option("--host-root", multiple=True, type=click.Path(exists=True, file_okay=False), help="A sysfs/proc tree.")
-@click.option("--instance-type", default="", help="Tells how many GPUs there must be, e.g. p5.48xlarge.")
+@click.option(
+    "--instance-type",
+    default="",
+    callback=options.instance_type,
+    help="Tells how many GPUs there must be, e.g. p5.48xlarge.",
+)
 @click.option("--expect", multiple=True, callback=options.expectation, help="What there must be, e.g. gpus=8,efa=32.")
-@click.option("--driver", default="", callback=_driver, metavar="VERSION", help="Driver, where the inputs do not say.")
+@click.option(
+    "--driver", default="", callback=options.driver, metavar="VERSION", help="Driver, where the inputs do not say."
+)
 @answering
 def command(
     *,
@@ -59,7 +58,7 @@ def command(
         raise click.UsageError("standard input (-) can be only one of the inputs")
     examination = Examination()
     examination.driver = driver
-    must = _must(examination, expect, instance_type)
+    must = expected(expect, instance_type, MachineMemory(serial=""))
     if not files and not host_root:
         examination.problem("ProbeSilent", "nothing was given to judge")
         examination.blind("anything: give --kernel-log, --nvidia-smi, --dcgm, --bug-report or --host-root")
@@ -77,10 +76,5 @@ def command(
     for root in host_root:
         readings.host_tree(examination, Path(root), must)
     readings.say_what_is_missing(examination, must)
+    readings.say_what_was_not_counted(examination, must, instance_type)
     give(examination.answer(), output=output, strict=strict)
-
-
-def _must(examination: Examination, said: Expected, instance_type: str) -> Expected:
-    if instance_type and instance_type not in instance_types() and said.gpus is None:
-        examination.blind(f"how many GPUs a {instance_type} must have: the table does not have it; use --expect gpus=N")
-    return expected(said, instance_type, MachineMemory(serial=""))

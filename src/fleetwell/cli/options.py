@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import click
 
 from fleetwell.api.fields import seconds
 from fleetwell.probes.inventory import Expected, parse_expect
+
+_VERSION: Final = re.compile(r"\d{3}(\.\d{1,4}){0,3}", re.ASCII)
+"""NVIDIA's data center drivers, since the first that logs an Xid in today's form: ``570``, ``570.133.20``."""
 
 
 def duration(ctx: click.Context, param: click.Parameter, value: str) -> float:
@@ -24,3 +30,17 @@ def expectation(ctx: click.Context, param: click.Parameter, value: str | tuple[s
         return parse_expect([value] if isinstance(value, str) else value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def driver(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Read the version of a driver, or only its branch."""
+    del ctx, param
+    if value and _VERSION.fullmatch(value) is None:
+        raise click.BadParameter(f"{value!r} is no driver version: write it like 570.133.20")
+    return value
+
+
+def instance_type(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Read the name of an instance type; clouds write them in small letters, people do not always."""
+    del ctx, param
+    return value.strip().lower()

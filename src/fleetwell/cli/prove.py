@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from fleetwell.agent.sources import failure
 from fleetwell.api.fields import seconds
@@ -22,6 +23,8 @@ from fleetwell.probes.inventory import parse_expect
 
 DEADLINES: Final = {"quick": 300.0, "medium": 1800.0, "long": 12600.0}
 """Seconds that each level may take, where nothing else is said; long has room for DCGM's longest diagnostic."""
+_BLIND: Final = "blind: "
+"""How the detail of a check begins that this machine has not got: neither a pass nor a failure."""
 _FAULT: Final = re.compile(r"(?P<fault>[A-Z]\w{2,60}) on (?P<component>[a-z]+(?:/\S{1,128})?): ")
 
 
@@ -78,7 +81,11 @@ def command(
     argv = launch.python("proof", "--level", level, "--host-root", str(host_root), "--device", device)
     argv += ["--deadline", str(within)]
     argv += ["--expect-gpus", str(expect)] if expect is not None else []
-    give(asyncio.run(_run(argv, within)), output=output, strict=strict)
+    diagnosis = asyncio.run(_run(argv, within))
+    if device == "cpu":
+        blind = (*diagnosis.blind, "whether the GPUs work: this was a trial of the test on the CPU")
+        diagnosis = msgspec.structs.replace(diagnosis, blind=blind)
+    give(diagnosis, output=output, strict=strict)
 
 
 async def _run(argv: list[str], within: float) -> Diagnosis:
@@ -98,11 +105,12 @@ async def _run(argv: list[str], within: float) -> Diagnosis:
 
 def judge(rows: tuple[protocol.ProofRow, ...]) -> Diagnosis:
     """Put the checks of a proof into the answer's form: one finding for each that did not pass."""
-    passed = tuple(f"passed: {row.check}: {row.detail}" for row in rows if row.verdict is Verdict.OK)
+    well = [row for row in rows if row.verdict is Verdict.OK]
+    passed = [f"passed: {row.check}: {row.detail}" for row in well if not row.detail.startswith(_BLIND)]
+    blind = tuple(f"{row.check}: {row.detail.removeprefix(_BLIND)}" for row in well if row.detail.startswith(_BLIND))
     found = tuple(_found(row) for row in rows if row.verdict is not Verdict.OK)
-    diagnosis = conclude(found, (), judged=bool(passed or found))
     click.echo("\n".join(passed), err=True)
-    return diagnosis
+    return conclude(found, blind, judged=bool(passed or found))
 
 
 def unfinished(said: str) -> Diagnosis:

@@ -70,7 +70,7 @@ def found(finding: Finding) -> Found:
     )
 
 
-def no_answer(name: str, said: str) -> Found:
+def no_answer(name: str, said: str, then: str) -> Found:
     """Give the finding for an input that tells nothing, or not all that it should: never a reason to touch a node."""
     return Found(
         fault=FaultName(name),
@@ -79,7 +79,7 @@ def no_answer(name: str, said: str) -> Found:
         recovery=Recovery.NONE,
         count=1,
         evidence=(said,),
-        why="What was given cannot be judged, or not all of it. Take it again on the machine.",
+        why=f"There is nothing that can be judged, or not all that there should be. {then}",
     )
 
 
@@ -113,7 +113,7 @@ def headline(diagnosis: Diagnosis) -> str:
     """Give the answer in one line: what a node-problem-detector shows."""
     worst = diagnosis.findings[0] if diagnosis.findings else None
     if worst is None:
-        return "OK: nothing is wrong in what was given" if diagnosis.verdict is Verdict.OK else "UNKNOWN: cannot tell"
+        return "OK: nothing wrong was found" if diagnosis.verdict is Verdict.OK else "UNKNOWN: cannot tell"
     rest = len(diagnosis.findings) - 1
     more = f" (and {rest} more)" if rest else ""
     if diagnosis.verdict is Verdict.OK:

@@ -56,6 +56,7 @@ class Examination:
         self.looked = False
         """Whether a snapshot was given."""
         self.counted_nics = False
+        self.counted_adapters = False
         self.told: set[str] = set()
         """Texts of the kernel that were judged: the same record in two logs is one event."""
         self._snapshots: list[Snapshot] = []
@@ -86,6 +87,7 @@ class Examination:
         self._judged = self._judged or judges
         self.looked = self.looked or judges
         self.counted_nics = self.counted_nics or report.probe == "efa"
+        self.counted_adapters = self.counted_adapters or report.probe == "infiniband"
         for said in report.blind:
             self.blind(said)
         self.gpus |= {gpu.pci: gpu.uuid for gpu in report.inventory.gpus if gpu.uuid and gpu.pci}
@@ -116,9 +118,12 @@ class Examination:
         """Note that something was given that says how the machine is."""
         self._judged = True
 
-    def problem(self, fault: str, said: str) -> None:
-        """Note that an input tells nothing, or not all that it should: nothing is OK then."""
-        self._problems.append(no_answer(fault, evidence(said)))
+    def problem(self, fault: str, said: str, then: str = "Take it again on the machine.") -> None:
+        """Note that an input tells nothing, or not all that it should: nothing is OK then.
+
+        :param then: what whoever asked can do.
+        """
+        self._problems.append(no_answer(fault, evidence(said), then))
 
     def blind(self, said: str) -> None:
         """Note what cannot be told."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,7 +14,7 @@ from fleetwell.diagnose.examination import Examination
 from fleetwell.diagnose.given import Given
 from fleetwell.health.stimuli import Event, NewBoot
 from fleetwell.probes import dcgm_reading, efa, infiniband, nvidia_smi_reading, pci, protocol
-from fleetwell.probes.inventory import Expected
+from fleetwell.probes.inventory import Expected, instance_types
 from fleetwell.probes.report import Report
 
 _GARBAGE: Final = "ProbeNonsense"
@@ -117,6 +118,24 @@ def say_what_is_missing(examination: Examination, must: Expected) -> None:
             examination.blind(f"whether all {must.gpus} GPUs are there: give --nvidia-smi, --dcgm or --host-root")
     if must.nics is not None and not examination.counted_nics:
         examination.blind(f"whether all {must.nics} EFA interfaces are there: give --host-root")
+    if must.infiniband is not None and not examination.counted_adapters:
+        examination.blind(f"whether all {must.infiniband} InfiniBand adapters are there: give --host-root")
+
+
+def say_what_was_not_counted(examination: Examination, must: Expected, instance_type: str) -> None:
+    """Say that a GPU may be missing and nobody would see it, where nothing tells how many there must be.
+
+    :param instance_type: the one that was said, if one was.
+    """
+    if must.gpus is not None:
+        return
+    if instance_type:
+        near = difflib.get_close_matches(instance_type, instance_types(), n=1)
+        meant = f" (it has {near[0]})" if near else ""
+        said = f"how many GPUs a {instance_type} must have: the table does not have it{meant}"
+        examination.blind(f"{said}; use --expect gpus=N")
+    elif examination.looked:
+        examination.blind("whether a GPU is missing: nothing says how many there must be; use --expect gpus=N")
 
 
 def _whole(examination: Examination, given: Given) -> str:
@@ -124,7 +143,8 @@ def _whole(examination: Examination, given: Given) -> str:
     if given.cut:
         examination.problem(_GARBAGE, given.cut)
     if not text.strip():
-        examination.problem(_EMPTY, f"{given.name} is empty")
+        if not given.cut:
+            examination.problem(_EMPTY, f"{given.name} is empty")
         return ""
     return text
 

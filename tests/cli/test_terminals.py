@@ -1,0 +1,98 @@
+"""What the commands print goes to pipes, narrow screens, full disks and terminals that know few characters."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+NAME = "py\N{LATIN SMALL LETTER L WITH STROKE}"
+LOST = f"[ 1843.308145] NVRM: Xid (PCI:0000:05:00): 79, pid=7, name={NAME}, GPU has fallen off the bus.\n"
+FLEETWELL = (sys.executable, "-m", "fleetwell")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "kernel.log"
+    path.write_text(LOST, encoding="utf-8")
+    return path
+
+
+def run(command: str, *, stdin: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of the shell in which ``fleetwell`` is this one."""
+    line = f'fleetwell() {{ {" ".join(FLEETWELL)} "$@"; }}; {command}'
+    return subprocess.run(
+        ["/bin/sh", "-c", line],
+        input=stdin,
+        capture_output=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, **environment},
+    )
+
+
+def on_screen(width: int, *arguments: str) -> list[str]:
+    """Run a command on a terminal of so many columns; give its lines without colours."""
+    ours, its = pty.openpty()
+    with os.fdopen(ours, "rb") as screen, os.fdopen(its, "wb") as terminal:
+        environment = {**os.environ, "COLUMNS": str(width)}
+        with subprocess.Popen([*FLEETWELL, *arguments], stdout=terminal, env=environment) as command:
+            terminal.close()
+            said = b""
+            try:
+                while chunk := screen.read1(65536):
+                    said += chunk
+            except OSError:  # the terminal's other end is closed
+                pass
+            assert command.wait(timeout=60) == 0
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip() for line in said.decode().splitlines()]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_character_that_the_terminal_does_not_know_costs_no_verdict(log: Path, encoding: str) -> None:
+    done = run(f"fleetwell diagnose --kernel-log {log}", PYTHONIOENCODING=encoding)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert done.stdout.startswith(b"BAD: GpuFallenOffBus")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&- <&-", "| true; exit 1"])
+def test_output_that_nobody_takes_costs_no_verdict(log: Path, closed: str) -> None:
+    done = run(f"fleetwell diagnose --kernel-log {log} {closed}")
+    assert done.returncode == 1
+    assert b"error" not in done.stderr
+
+
+def test_a_closed_input_is_an_empty_one() -> None:
+    done = run("fleetwell diagnose --kernel-log - -o line <&-")
+    assert (done.returncode, done.stdout, done.stderr) == (2, b"UNKNOWN: ProbeSilent on host\n", b"")
+
+
+@pytest.mark.parametrize(("command", "code"), [("diagnose --kernel-log -", 2), ("faults", 1), ("faults show 79", 1)])
+def test_a_full_disk_is_said_in_a_line(command: str, code: int) -> None:
+    done = run(f"fleetwell {command} > /dev/full", stdin=LOST.encode())
+    assert done.returncode == code
+    (line,) = done.stderr.decode().splitlines()
+    assert re.match("error: .*No space left on device", line)
+
+
+def test_a_verb_that_is_nearly_right_gets_a_hint() -> None:
+    assert b"No such command 'diagnos'. Did you mean 'diagnose'?" in run("fleetwell diagnos").stderr
+
+
+def test_a_narrow_screen_has_whole_names_and_readable_sentences() -> None:
+    lines = on_screen(80, "faults")
+    assert lines[0].split() == ["FAULT", "CONDITION", "VERDICT", "RECOVERY"]
+    at = next(number for number, line in enumerate(lines) if line.startswith("GpuFallenOffBus "))
+    assert lines[at].split() == ["GpuFallenOffBus", "GPUHealthy", "BAD", "reboot"]
+    assert lines[at + 1] == "    The GPU no longer answers on the PCIe bus."
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_wide_screen_has_the_sentences_beside_the_names() -> None:
+    line = next(line for line in on_screen(160, "faults") if line.startswith("GpuFallenOffBus "))
+    assert line.endswith("The GPU no longer answers on the PCIe bus.")
