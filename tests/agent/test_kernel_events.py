@@ -317,6 +317,7 @@ async def test_records_that_the_device_overwrote_are_a_gap(host: Host, monkeypat
         while host.events._missing:
             await asyncio.sleep(0.01)
     assert host.faults == {"GpuFallenOffBus"}
+    assert host.events.missing == 8
 
 
 @pytest.mark.root

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from fleetwell import __version__
-from fleetwell.agent.http import HttpServer
+from fleetwell.agent.http import HttpServer, Peer, Request
 from fleetwell.agent.metrics import PATH, Looks, Metrics
 from fleetwell.api.fields import from_epoch
 from fleetwell.api.node_health import NodeFinding, NodeHealthStatus, ProbeStatus
@@ -50,6 +52,9 @@ class Watched:
 
     def kernel_dropped(self) -> int:
         return 3
+
+    def kernel_missing(self) -> int:
+        return 12
 
     def last_heartbeat(self) -> float | None:
         return self.beat
@@ -100,10 +105,33 @@ async def test_everything_that_is_told_of_an_agent_is_scraped() -> None:
     assert found["fleetwell_agent_children_abandoned_total", frozenset({"nvml"})] == 1
     assert found["fleetwell_agent_child_outstanding", frozenset({"nvml"})] == 1
     assert found["fleetwell_agent_kernel_records_dropped_total", frozenset()] == 3
+    assert found["fleetwell_agent_kernel_records_missing_total", frozenset()] == 12
     assert found["fleetwell_agent_publishes_total", frozenset({"written"})] == 5
     assert found["fleetwell_agent_publishes_total", frozenset({"failed"})] == 2
     assert found["fleetwell_agent_job_reports_total", frozenset({"workerDied", "taken"})] == 4
     assert found["process_resident_memory_bytes", frozenset()] > 0
+
+
+async def test_names_are_as_prometheus_has_them_and_all_are_explained() -> None:
+    watched = Watched()
+    watched.beat = time.monotonic()
+    metrics = Metrics(watched)
+    metrics.looked("nvml", 0.04)
+    families = list(
+        text_string_to_metric_families((await metrics.answer(Request("GET", PATH, {}, b"", Peer()))).body.decode())
+    )
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(fleetwell_\w+)`", page, re.MULTILINE))
+    told = set()
+    for family in families:
+        assert family.documentation.endswith(".")
+        names = {re.sub("_(bucket|count|sum)$", "", sample.name) for sample in family.samples}
+        assert all(name.endswith("_total") for name in names) == (family.type == "counter")
+        assert not [
+            name for name in names if re.search("(milli|micro|nano|kilo|mega|_ms|_mib|minute|hour|created)", name)
+        ]
+        told |= {name for name in names if not name.startswith("process_")}
+    assert told == listed
 
 
 async def test_the_heartbeats_age_is_told_once_there_was_one() -> None:

@@ -111,6 +111,10 @@ class Endpoints:
         """Tell how many records of the kernel log could not be read."""
         return self._kernel.dropped
 
+    def kernel_missing(self) -> int:
+        """Tell how many records of the kernel log its ring lost before they were read."""
+        return self._kernel.missing
+
     def reports(self) -> Iterable[tuple[str, str, int]]:
         """Tell how many job reports there were, by kind and result."""
         return [(kind, result, number) for (kind, result), number in sorted(self._reports.counts.items())]

@@ -88,6 +88,8 @@ class KernelEvents:
         self._written_until = 0.0
         self._written_at = 0.0
         self._latest: bytes = b""
+        self.missing = 0
+        """How many records the ring lost before they were read; the journal may have had them."""
         self._gaps: list[Gap] = []
         self._asking: asyncio.Task[None] | None = None
 
@@ -144,7 +146,9 @@ class KernelEvents:
         self._latest = records[-1]
         if any(one.fault == _GAP for one in seen):
             gaps = gaps_in(records, place_of(latest))
-            self._gaps = joined([*self._gaps, *unjudged(gaps, self._judged_usec)])
+            lost = unjudged(gaps, self._judged_usec)
+            self.missing += sum(gap.missing for gap in lost)
+            self._gaps = joined([*self._gaps, *lost])
             seen = tuple(one for one in seen if one.fault != _GAP)
         if self.dropped > dropped:
             seen = (*seen, self._unreadable(self.dropped - dropped))

@@ -12,7 +12,14 @@ from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from fleetwell import __version__
@@ -51,6 +58,9 @@ class Watched(Protocol):
     def kernel_dropped(self) -> int:
         """Tell how many records of the kernel log could not be read."""
 
+    def kernel_missing(self) -> int:
+        """Tell how many records of the kernel log were overwritten before they were read."""
+
     def last_heartbeat(self) -> float | None:
         """Tell when the Lease was last renewed, by the monotonic clock."""
 
@@ -62,6 +72,7 @@ class Metrics:
     """The agent's own registry and the handler of its endpoint."""
 
     def __init__(self, watched: Watched) -> None:
+        disable_created_metrics()  # else each source has one more series, with a time of birth that nobody asks for
         self._registry = CollectorRegistry()
         self._durations = Histogram(
             "fleetwell_agent_probe_duration_seconds",
@@ -120,6 +131,10 @@ class _State:
         dropped = "Records of the kernel log that were not in the kernel's form."
         yield CounterMetricFamily(
             "fleetwell_agent_kernel_records_dropped", dropped, value=self._watched.kernel_dropped()
+        )
+        missing = "Records of the kernel log that its ring had overwritten before they were read."
+        yield CounterMetricFamily(
+            "fleetwell_agent_kernel_records_missing", missing, value=self._watched.kernel_missing()
         )
 
     def _node(self) -> Iterator[Metric]:
