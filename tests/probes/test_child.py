@@ -76,6 +76,13 @@ async def test_a_crash_names_the_signal_and_the_last_words(child: SupervisedChil
     assert outcome == Crashed(reason="signal 11 (SIGSEGV)", stderr="the end")
 
 
+async def test_of_long_last_words_the_end_is_kept(child: SupervisedChild) -> None:
+    outcome = await run(child, "import sys; sys.stderr.write('x' * 20_000 + 'the end'); sys.exit(1)")
+    assert isinstance(outcome, Crashed)
+    assert outcome.stderr.endswith("the end")
+    assert len(outcome.stderr) == 4096
+
+
 async def test_another_exit_code_is_a_crash_whatever_it_printed(child: SupervisedChild) -> None:
     outcome = await run(child, "print('all is well'); raise SystemExit(3)")
     assert isinstance(outcome, Crashed)
