@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,3 +99,34 @@ def test_a_narrow_screen_has_whole_names_and_readable_sentences() -> None:
 def test_a_wide_screen_has_the_sentences_beside_the_names() -> None:
     line = next(line for line in on_screen(160, "faults") if line.startswith("GpuFallenOffBus "))
     assert line.endswith("The GPU no longer answers on the PCIe bus.")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_proof_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
+    """Its processes have sessions of their own, so no terminal ends them; here its level would take minutes."""
+    mark = f"FLEETWELL_TEST={tmp_path}"
+
+    def ours() -> list[int]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+        return found
+
+    environment = {**os.environ, "FLEETWELL_TEST": str(tmp_path)}
+    argv = [*FLEETWELL, "prove", "--device", "cpu", "--level", "long"]
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
+        deadline = time.monotonic() + 60
+        while len(ours()) < 3:  # itself, the proof, a worker
+            assert command.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        command.send_signal(number)
+        said, complaint = command.communicate(timeout=30)
+    assert (command.returncode, said) == (2, b"")
+    assert complaint == b"error: interrupted before there was an answer\n"
+    deadline = time.monotonic() + 20
+    while ours():
+        assert time.monotonic() < deadline, ours()
+        time.sleep(0.05)

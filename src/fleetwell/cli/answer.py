@@ -7,8 +7,10 @@ be taken for a broken GPU, nor for a healthy one.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -37,6 +39,9 @@ class AnswerCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; a failure of its own is a 2, which Python would call 1."""
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _interrupt)
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
@@ -52,6 +57,12 @@ class AnswerCommand(click.Command):
             if os.environ.get("FLEETWELL_TRACEBACK"):
                 raise
         sys.exit(EXIT_UNKNOWN)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does. Children have sessions of their own: without this a proof would go on for hours."""
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def answering(function: F) -> F:
