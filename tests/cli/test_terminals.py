@@ -87,6 +87,18 @@ def test_a_verb_that_is_nearly_right_gets_a_hint() -> None:
     assert b"No such command 'diagnos'. Did you mean 'diagnose'?" in run("fleetwell diagnos").stderr
 
 
+def test_a_verb_whose_extra_is_not_installed_names_it(tmp_path: Path) -> None:
+    (tmp_path / "cryptography.py").write_text("raise ModuleNotFoundError(name='cryptography')\n")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = run("fleetwell lab status", PYTHONPATH=path)
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines() == [
+        "error: fleetwell lab needs cryptography, which is not installed",
+        "hint: pip install 'fleetwell[lab]'",
+    ]
+    assert run("fleetwell --help", PYTHONPATH=path).returncode == 0
+
+
 def test_a_narrow_screen_has_whole_names_and_readable_sentences() -> None:
     lines = on_screen(80, "faults")
     assert lines[0].split() == ["FAULT", "CONDITION", "VERDICT", "RECOVERY"]

@@ -33,6 +33,8 @@ VERBS = {
     "run": "start training workers and keep them going; takes torchrun's flags",
 }
 
+_EXTRAS: Final = {"lab": "lab", "run": "train"}
+"""Which extra brings what a verb imports, where it is not the agent's."""
 _NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT, errno.EIO}
 
 
@@ -45,7 +47,15 @@ class _Verbs(click.Group):
         del ctx
         if cmd_name not in VERBS:
             return None
-        command = importlib.import_module(f"fleetwell.cli.{cmd_name}").command
+        try:
+            command = importlib.import_module(f"fleetwell.cli.{cmd_name}").command
+        except ModuleNotFoundError as error:
+            missing = error.name or ""
+            if missing.partition(".")[0] == "fleetwell":
+                raise
+            click.echo(f"error: fleetwell {cmd_name} needs {missing}, which is not installed", err=True)
+            click.echo(f"hint: pip install 'fleetwell[{_EXTRAS.get(cmd_name, 'agent')}]'", err=True)
+            sys.exit(1)
         if not isinstance(command, click.Command):
             raise TypeError(f"fleetwell.cli.{cmd_name} has no click command named `command`")
         return command

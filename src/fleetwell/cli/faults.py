@@ -30,7 +30,7 @@ def command(ctx: click.Context, *, output: str) -> None:
     )
 
 
-@command.command("show")
+@command.command("show", short_help="Explain one fault, by its name or an Xid number.")
 @click.argument("name")
 @output
 def show(*, name: str, output: str) -> None:
