@@ -84,6 +84,7 @@ async def test_a_restart_moves_no_condition_and_loses_no_finding(settings: Setti
     await look(second)
     await publish(second)
     assert gpu(api) == before, "that all is well now takes nothing back that had happened in this boot"
+    assert api.writes == [], "all of it is on the server already"
     assert [one.fault for one in api.health.status.findings] == ["GpuFallenOffBus"]
 
 
