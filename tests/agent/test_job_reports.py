@@ -128,6 +128,7 @@ async def test_while_tokens_cannot_be_checked_the_job_is_asked_to_come_again(gro
 @pytest.mark.parametrize(
     "body",
     [
+        b'{"kind": "workerDied", "of nobody": ' + b"[" * 4000,
         b"",
         b"\xff",
         b"[]",

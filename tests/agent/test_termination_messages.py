@@ -247,6 +247,7 @@ def test_words_that_suggest_the_hardware_are_heard(said: bytes) -> None:
         b"KeyError: 'defaults'",
         bytes(range(256)) * 16,
         b"[" * MESSAGE_LIMIT,
+        b'{"of nobody":' + b"[" * (MESSAGE_LIMIT - 13),
         b'{"reason": "failure", "generation": 1, "code": 99999999999999999999}',
         b'{"reason": 7}',
     ],

@@ -155,7 +155,7 @@ class JobReports:
             return self._too_many(wait)
         try:
             report = msgspec.json.decode(request.body, type=JobReport)
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             return self._refused(HTTPStatus.BAD_REQUEST, f"this is no report: {evidence(str(error))}")
         if self._waiting.locked():
             return self._too_many(1.0)

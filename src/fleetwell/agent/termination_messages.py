@@ -80,7 +80,10 @@ def report_of(said: bytes) -> JobReport | None:
     """Give what a message reports; None where nothing in it suggests the hardware."""
     try:
         word = msgspec.json.decode(said, type=Word)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (
+        ValueError,
+        RecursionError,
+    ):  # The last one: brackets in brackets in brackets.
         return _foreign(said.decode(errors="replace"))
     if not word.code or word.reason == "drain":
         return None
