@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetwell.agent.http import Peer, Request, Response
-from fleetwell.agent.job_reports import REVIEWED_FOR, JobReports, Reporter, reporter_of
+from fleetwell.agent.job_reports import REVIEWED_FOR, JobReports, Reporter, Way, reporter_of
 from fleetwell.api.fields import from_epoch
 from fleetwell.api.node_health import NodeFinding, NodeHealthStatus
 from fleetwell.health.vocabulary import Clears, Recovery, Source, Verdict
@@ -81,7 +81,7 @@ async def test_a_report_makes_the_probes_look_and_is_answered_with_what_they_fou
         "findings": [{"fault": "GpuLost", "component": "gpu/GPU-1", "verdict": "BAD", "recovery": "reboot"}],
     }
     assert ground.looks == 1
-    assert ground.reports.counts == {("workerDied", "taken"): 1}
+    assert ground.reports.counts == {("http", "workerDied", "taken"): 1}
 
 
 async def test_a_report_by_itself_condemns_nothing(ground: Ground) -> None:
@@ -225,4 +225,4 @@ def test_the_pod_of_a_process_is_read_from_its_cgroup(tmp_path: Path, cgroup: st
 
 
 def test_a_process_of_a_namespace_that_we_do_not_see_is_known_by_its_user() -> None:
-    assert reporter_of(Peer(pid=0, uid=7)) == Reporter(name="uid 7, pid 0", key="uid 7")
+    assert reporter_of(Peer(pid=0, uid=7)) == Reporter(Way.SOCKET, name="uid 7, pid 0", key="uid 7")

@@ -59,8 +59,8 @@ class Watched:
     def last_heartbeat(self) -> float | None:
         return self.beat
 
-    def reports(self) -> Iterable[tuple[str, str, int]]:
-        return [("workerDied", "taken", 4)]
+    def reports(self) -> Iterable[tuple[str, str, str, int]]:
+        return [("exitCode", "workerDied", "taken", 4)]
 
 
 async def scrape(metrics: Metrics) -> dict[tuple[str, frozenset[str]], float]:
@@ -108,7 +108,7 @@ async def test_everything_that_is_told_of_an_agent_is_scraped() -> None:
     assert found["fleetwell_agent_kernel_records_missing_total", frozenset()] == 12
     assert found["fleetwell_agent_publishes_total", frozenset({"written"})] == 5
     assert found["fleetwell_agent_publishes_total", frozenset({"failed"})] == 2
-    assert found["fleetwell_agent_job_reports_total", frozenset({"workerDied", "taken"})] == 4
+    assert found["fleetwell_agent_job_reports_total", frozenset({"exitCode", "workerDied", "taken"})] == 4
     assert found["process_resident_memory_bytes", frozenset()] > 0
 
 

@@ -1,30 +1,25 @@
-"""What a job leaves behind as its last word, and what comes of it: a look, or nothing."""
+"""Termination messages on a node's disk: which are found, which are news, and how much of them is read."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fleetwell.agent import termination_messages
 from fleetwell.agent.job_reports import JobReports
-from fleetwell.agent.termination_messages import FOLDER, MESSAGE_LIMIT, Scanner, TerminationMessages, report_of
+from fleetwell.agent.silent_jobs import MESSAGES_EVERY, SilentJobs
+from fleetwell.agent.termination_messages import FOLDER, MESSAGE_LIMIT, Scanner
 from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.health.vocabulary import Verdict
 from fleetwell.kube.token_review import Bearer
-from fleetwell.train.protocol import Concluded, Failure, Reason
-from fleetwell.train.termination import PATH, leave_word
 
 UID = "5f0c9f5e-1f2a-4b7e-9d2a-6d1b5f3c2a10"
 XID = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
-TAKEN = ("workerDied", "taken")
-TOO_MANY = ("", "too_many_requests")
-SEGFAULT = Failure(node=1, rank=3, pid=7, code=-11, cause="was killed by SIGSEGV")
+TAKEN = ("terminationMessage", "workerDied", "taken")
+TOO_MANY = ("terminationMessage", "", "too_many_requests")
 
 
 class Ground:
@@ -33,9 +28,12 @@ class Ground:
     def __init__(self, root: Path) -> None:
         self.now = 0.0
         self.looks = 0
+        self.scans = 0
         self.root = root
         self.reports = JobReports("n", self.review, self.look, self.status, monotonic=lambda: self.now)
-        self.messages = TerminationMessages(root, self.reports.heard, self.reports.not_heard)
+        self.silent = SilentJobs(
+            root, self.reports.heard, self.reports.not_heard, monotonic=lambda: self.scans * MESSAGES_EVERY
+        )
 
     async def review(self, _token: str) -> Bearer | None:
         return None
@@ -55,7 +53,9 @@ class Ground:
     async def scan(self) -> int:
         """Scan once, and give the looks that came of it."""
         before = self.looks
-        await self.messages.look()
+        async with asyncio.TaskGroup() as looks:
+            await self.silent.look(looks)
+        self.scans += 1
         return self.looks - before
 
 
@@ -138,7 +138,8 @@ async def test_of_a_huge_message_the_end_is_read(ground: Ground) -> None:
         message.write(b"\n" + XID)
     (found,) = scanner.scan()
     assert (found.pod, found.container, len(found.said)) == (UID, "main", MESSAGE_LIMIT)
-    assert report_of(found.said) is not None
+    assert found.said.endswith(XID)
+    assert found.at == pytest.approx(file.stat().st_mtime)
 
 
 async def test_a_flood_of_messages_is_read_bit_by_bit_and_cut(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +190,17 @@ async def test_a_folder_that_cannot_be_read_is_no_end(ground: Ground) -> None:
     assert await ground.scan() == 1
 
 
+async def test_a_kubelets_folder_on_another_disk_is_found_within_the_hosts_tree(ground: Ground) -> None:
+    (ground.root / "mnt/disk0").mkdir(parents=True)
+    (ground.root / "var/lib").mkdir(parents=True)
+    (ground.root / "var/lib/kubelet").symlink_to("/mnt/disk0")
+    await ground.scan()
+    message = ground.root / "mnt/disk0/pods" / UID / "containers/main/1a2b3c4d"
+    message.parent.mkdir(parents=True)
+    message.write_bytes(XID)
+    assert await ground.scan() == 1
+
+
 async def test_a_pod_that_is_gone_is_forgotten(ground: Ground) -> None:
     await ground.scan()
     file = ground.file()
@@ -198,102 +210,4 @@ async def test_a_pod_that_is_gone_is_forgotten(ground: Ground) -> None:
     file.parent.rmdir()
     assert await ground.scan() == 0
     ground.file().write_bytes(XID)
-    assert await ground.scan() == 1
-
-
-@pytest.mark.parametrize(
-    ("concluded", "told"),
-    [
-        (Concluded(1, Reason.FAILURE, "", root=SEGFAULT), (3, -11, "was killed by SIGSEGV")),
-        (
-            Concluded(1, Reason.LAUNCHER_LOST, "", root=Failure(0, 0, 1, 1, "exited with 1", line="ValueError: \x1b")),
-            (0, 1, "ValueError: \x1b"),
-        ),
-        (Concluded(1, Reason.DRAIN, "node 1 drained", root=SEGFAULT), None),
-        (Concluded(1, Reason.DONE, "all workers finished"), None),
-        (Concluded(1, Reason.NEVER_FORMED, "NCCL never formed"), None),
-    ],
-)
-def test_the_launchers_word_is_understood(
-    concluded: Concluded, told: tuple[int, int, str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PATH, str(tmp_path / "word"))
-    leave_word(concluded)
-    report = report_of((tmp_path / "word").read_bytes())
-    assert (report and (report.rank, report.exit_code, report.evidence)) == told
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        XID,
-        b"\x00\xff\xfe NCCL WARN \xf0",
-        b"all was well\nfatal: GPU has fallen off the bus\n",
-        b"Segmentation fault (core dumped)",
-        json.dumps({"error": "CUBLAS_STATUS_EXECUTION_FAILED"}).encode(),
-    ],
-)
-def test_words_that_suggest_the_hardware_are_heard(said: bytes) -> None:
-    assert report_of(said) is not None
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"",
-        b"done",
-        b"torch.OutOfMemoryError: CUDA out of memory. CUDA error",
-        b"CUDA error: device-side assert triggered",
-        b"KeyError: 'defaults'",
-        bytes(range(256)) * 16,
-        b"[" * MESSAGE_LIMIT,
-        b'{"of nobody":' + b"[" * (MESSAGE_LIMIT - 13),
-        b'{"reason": "failure", "generation": 1, "code": 99999999999999999999}',
-        b'{"reason": 7}',
-    ],
-)
-def test_other_words_are_not(said: bytes) -> None:
-    assert report_of(said) is None
-
-
-async def test_what_goes_wrong_in_a_scan_is_not_lost(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_self: Any) -> Any:
-        raise MemoryError
-
-    monkeypatch.setattr(Scanner, "scan", broken)
-    with pytest.raises(MemoryError):
-        await ground.scan()
-
-
-async def test_a_scan_that_hangs_hangs_nobody_else(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, release = threading.Event(), threading.Event()
-
-    def hung(_self: Any) -> list[Any]:
-        begun.set()
-        release.wait(30)
-        return []
-
-    monkeypatch.setattr(Scanner, "scan", hung)
-    task = asyncio.create_task(ground.messages.run())
-    async with asyncio.timeout(10):
-        while not begun.is_set():
-            await asyncio.sleep(0.01)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert task.cancelled()
-    release.set()
-
-
-async def test_without_a_thread_there_is_no_scan_and_the_agent_goes_on(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await ground.scan()
-    ground.file().write_bytes(XID)
-
-    def none_left(_self: Any) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", none_left)
-        assert await ground.scan() == 0
     assert await ground.scan() == 1

@@ -13,7 +13,7 @@ from fleetwell.agent.job_reports import JobReports
 from fleetwell.agent.kernel_events import KernelEvents
 from fleetwell.agent.publish import Publisher
 from fleetwell.agent.settings import Settings
-from fleetwell.agent.termination_messages import TerminationMessages
+from fleetwell.agent.silent_jobs import SilentJobs
 from fleetwell.agent.watch import Watch
 from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.kube.client import Client
@@ -60,7 +60,7 @@ class Endpoints:
     def serving(self) -> Iterator[Coroutine[None, None, None]]:
         """Give what is to run, each until cancelled; endpoints only where something may be asked."""
         settings = self._settings
-        yield TerminationMessages(settings.host_root, self._reports.heard, self._reports.not_heard).run()
+        yield SilentJobs(settings.host_root, self._reports.heard, self._reports.not_heard).run()
         if settings.metrics_address:
             host, port = split_address(settings.metrics_address)
             routes = {("POST", job_reports.PATH): self._reports.over_network, **self._metrics()}
@@ -115,6 +115,6 @@ class Endpoints:
         """Tell how many records of the kernel log its ring lost before they were read."""
         return self._kernel.missing
 
-    def reports(self) -> Iterable[tuple[str, str, int]]:
-        """Tell how many job reports there were, by kind and result."""
-        return [(kind, result, number) for (kind, result), number in sorted(self._reports.counts.items())]
+    def reports(self) -> Iterable[tuple[str, str, str, int]]:
+        """Tell how many job reports there were, by source, kind and result."""
+        return [(*labels, number) for labels, number in sorted(self._reports.counts.items())]

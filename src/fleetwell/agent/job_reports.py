@@ -51,6 +51,15 @@ class Trouble(StrEnum):
     WRONG_RESULT = "wrongResult"
 
 
+class Way(StrEnum):
+    """How it was heard of."""
+
+    HTTP = "http"
+    SOCKET = "socket"
+    MESSAGE = "terminationMessage"
+    EXIT_CODE = "exitCode"
+
+
 class JobReport(msgspec.Struct, frozen=True, rename="camel"):
     """What a job reports, in the body of a POST."""
 
@@ -85,6 +94,7 @@ class ReportAnswer(msgspec.Struct, frozen=True):
 class Reporter(msgspec.Struct, frozen=True):
     """Who reports: for the log, and as the key of its allowance."""
 
+    way: Way
     name: str
     key: str
 
@@ -106,8 +116,8 @@ class JobReports:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()
-        """By kind (empty where it was not read) and result."""
+        self.counts: Counter[tuple[str, str, str]] = Counter()
+        """By way, kind (empty where it was not read) and result."""
         self._node = node
         self._review = review
         self._look = look
@@ -125,25 +135,29 @@ class JobReports:
         """Take a report whose sender shows a token."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token:
-            return self._refused(HTTPStatus.UNAUTHORIZED, "show the pod's token for the audience " + AUDIENCE)
+            return self._refused(Way.HTTP, HTTPStatus.UNAUTHORIZED, "show the pod's token for the audience " + AUDIENCE)
         digest = hashlib.sha256(token.encode()).digest()
         bearer = self._remembered(digest)
         if bearer is None:
             wait = self._reviews.take(request.peer.address) or self._all_reviews.take("")
             if wait:
-                return self._too_many(wait)
+                return self._too_many(Way.HTTP, wait)
             try:
                 bearer = await self._review(token)
             except KubeError as error:
                 log.warning("a job's token cannot be checked", why=str(error))
-                return self._refused(HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be checked now", Retry_After="5")
+                return self._refused(
+                    Way.HTTP, HTTPStatus.SERVICE_UNAVAILABLE, "the token cannot be checked now", Retry_After="5"
+                )
         if bearer is None:
-            return self._refused(HTTPStatus.UNAUTHORIZED, f"this is no valid token for the audience {AUDIENCE}")
+            return self._refused(
+                Way.HTTP, HTTPStatus.UNAUTHORIZED, f"this is no valid token for the audience {AUDIENCE}"
+            )
         if not bearer.pod_uid or bearer.node != self._node:
             why = f"the token is bound to no pod of node {self._node}; report to the agent of the pod's own node"
-            return self._refused(HTTPStatus.FORBIDDEN, why)
+            return self._refused(Way.HTTP, HTTPStatus.FORBIDDEN, why)
         self._remember(digest, bearer)
-        return await self._take(request, Reporter(name=bearer.pod, key=bearer.pod_uid))
+        return await self._take(request, Reporter(Way.HTTP, bearer.pod, bearer.pod_uid))
 
     async def over_socket(self, request: Request) -> Response:
         """Take a report from a process of this machine."""
@@ -152,31 +166,32 @@ class JobReports:
     async def _take(self, request: Request, reporter: Reporter) -> Response:
         wait = self._reports.take(reporter.key)
         if wait:
-            return self._too_many(wait)
+            return self._too_many(reporter.way, wait)
         try:
             report = msgspec.json.decode(request.body, type=JobReport)
         except (ValueError, RecursionError) as error:
-            return self._refused(HTTPStatus.BAD_REQUEST, f"this is no report: {evidence(str(error))}")
+            return self._refused(reporter.way, HTTPStatus.BAD_REQUEST, f"this is no report: {evidence(str(error))}")
         if self._waiting.locked():
-            return self._too_many(1.0)
+            return self._too_many(reporter.way, 1.0)
         answer = await self._looked(report, reporter)
         return Response(HTTPStatus.OK, msgspec.json.encode(answer), "application/json")
 
     async def heard(self, reporter: Reporter, report: JobReport) -> None:
         """Take a report whose sender waits for no answer."""
         if self._reports.take(reporter.key) or self._waiting.locked():
-            self.not_heard(1)
+            self.not_heard(reporter.way, 1)
             return
         await self._looked(report, reporter)
 
-    def not_heard(self, number: int) -> None:
+    def not_heard(self, way: Way, number: int) -> None:
         """Count reports that were too many, and whose sender cannot be told so."""
-        self.counts["", _result(HTTPStatus.TOO_MANY_REQUESTS)] += number
+        self.counts[way.value, "", _result(HTTPStatus.TOO_MANY_REQUESTS)] += number
 
     async def _looked(self, report: JobReport, reporter: Reporter) -> ReportAnswer:
         log.warning(
             "a job reports trouble; the probes look",
             reporter=evidence(reporter.name),
+            source=reporter.way.value,
             kind=report.kind.value,
             job=evidence(report.job),
             rank=report.rank,
@@ -184,7 +199,7 @@ class JobReports:
             gpu=evidence(report.gpu),
             evidence=evidence(report.evidence),
         )
-        self.counts[report.kind.value, "taken"] += 1
+        self.counts[reporter.way.value, report.kind.value, "taken"] += 1
         async with self._waiting:
             looked = await self._look()
         answer = self._answer(looked=looked)
@@ -203,14 +218,14 @@ class JobReports:
             ),
         )
 
-    def _refused(self, status: HTTPStatus, why: str, **headers: str) -> Response:
-        self.counts["", _result(status)] += 1
+    def _refused(self, way: Way, status: HTTPStatus, why: str, **headers: str) -> Response:
+        self.counts[way.value, "", _result(status)] += 1
         return Response.refusal(status, why, **headers)
 
-    def _too_many(self, wait: float) -> Response:
+    def _too_many(self, way: Way, wait: float) -> Response:
         seconds = str(int(wait) + 1)
         why = f"too many reports; the next one is taken in {seconds} s"
-        return self._refused(HTTPStatus.TOO_MANY_REQUESTS, why, Retry_After=seconds)
+        return self._refused(way, HTTPStatus.TOO_MANY_REQUESTS, why, Retry_After=seconds)
 
     def _remembered(self, digest: bytes) -> Bearer | None:
         bearer, until = self._known.get(digest, (None, 0.0))
@@ -234,5 +249,5 @@ def reporter_of(peer: Peer, proc: Path = Path("/proc")) -> Reporter:
     if peer.pid:
         uid = pod_of(proc, peer.pid)
         if uid:
-            return Reporter(name=f"pod {uid}, uid {peer.uid}, pid {peer.pid}", key=uid)
-    return Reporter(name=f"uid {peer.uid}, pid {peer.pid}", key=f"uid {peer.uid}")
+            return Reporter(Way.SOCKET, f"pod {uid}, uid {peer.uid}, pid {peer.pid}", uid)
+    return Reporter(Way.SOCKET, f"uid {peer.uid}, pid {peer.pid}", f"uid {peer.uid}")

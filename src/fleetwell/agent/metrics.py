@@ -64,8 +64,8 @@ class Watched(Protocol):
     def last_heartbeat(self) -> float | None:
         """Tell when the Lease was last renewed, by the monotonic clock."""
 
-    def reports(self) -> Iterable[tuple[str, str, int]]:
-        """Tell how many job reports there were, by kind and result."""
+    def reports(self) -> Iterable[tuple[str, str, str, int]]:
+        """Tell how many job reports there were, by source, kind and result."""
 
 
 class Metrics:
@@ -106,10 +106,12 @@ class _State:
         yield from self._node()
         yield from self._connection()
         reports = CounterMetricFamily(
-            "fleetwell_agent_job_reports", "Reports of jobs, and what became of them.", labels=("kind", "result")
+            "fleetwell_agent_job_reports",
+            "Reports of jobs, and what became of them.",
+            labels=("source", "kind", "result"),
         )
-        for kind, result, number in self._watched.reports():
-            reports.add_metric((kind, result), number)
+        for *labels, number in self._watched.reports():
+            reports.add_metric(labels, number)
         yield reports
 
     def _sources(self) -> Iterator[Metric]:
