@@ -27,11 +27,11 @@ def test_no_offer_and_half_an_offer_are_none(tmp_path: Path) -> None:
 def test_two_pods_never_share_a_gpu_and_an_unhealthy_one_is_given_to_none() -> None:
     allocations = Allocations()
     allocations.offered = [Device(f"GPU-{i}", healthy=i != 1) for i in range(4)]
-    first = allocations.take("a", 2)
+    first = allocations.take("a", {"main": 1, "other": 0, "second": 1})
     assert first == ("GPU-0", "GPU-2")
-    assert allocations.take("a", 2) == first
-    assert allocations.take("b", 2) is None
-    assert allocations.take("c", 1) == ("GPU-3",)
+    assert allocations.take("a", {"main": 1, "other": 0, "second": 1}) == first
+    assert allocations.take("b", {"main": 2}) is None
+    assert allocations.take("c", {"main": 1}) == ("GPU-3",)
     allocations.give_back("a")
-    assert allocations.take("b", 2) == ("GPU-0", "GPU-2")
+    assert allocations.take("b", {"main": 2}) == ("GPU-0", "GPU-2")
     assert allocations.allocatable == 3

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from fleetwell.agent import runtime_files
 from fleetwell.agent.pods import Owners
 from fleetwell.health.kernel_log import KernelLogReader
 from fleetwell.kube.client import Client
@@ -189,7 +190,23 @@ async def test_the_termination_message_is_on_the_node_until_the_pod_is_gone(grou
     worker = ground.start('echo "lost a GPU" > "$FLEETWELL_TERMINATION_LOG"; exit 3')
     await ground.until(lambda: "Failed" in ground.server.phases)
     kept = ground.hardware.root / "var/lib/kubelet/pods" / UID
-    assert (kept / "containers/main/termination").read_text() == "lost a GPU\n"
+    (message,) = (kept / "containers/main").iterdir()
+    assert message.read_text() == "lost a GPU\n"
     ground.delete(worker)
     await worker.task
     assert not kept.exists()
+
+
+async def test_how_a_container_ended_is_on_the_node_until_the_pod_is_gone(ground: Ground) -> None:
+    worker = ground.start("kill -ABRT $$$$")
+    await ground.until(lambda: "Failed" in ground.server.phases)
+    (link,) = (ground.hardware.root / "var/log/containers").iterdir()
+    assert link.readlink() == Path(f"/var/log/pods/ml_train-0_{UID}/main/0.log")
+    found = runtime_files.find(str(ground.hardware.root), link.stem[-64:])
+    run = found.read() if found is not None else None
+    assert run is not None
+    assert run.code == 134
+    ground.delete(worker)
+    await worker.task
+    assert not link.is_symlink()
+    assert runtime_files.find(str(ground.hardware.root), link.stem[-64:]) is None

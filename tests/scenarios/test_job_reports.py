@@ -81,7 +81,7 @@ async def test_a_report_finds_what_no_probe_had_looked_for_yet(field: Field, pod
     assert answer["findings"][0]["component"] == f"gpu/{hardware.state.gpus[2].uuid}"
     status, metrics = await ask(field, "gpu-1", "GET", "/metrics")
     assert status == 200
-    assert b'fleetwell_agent_job_reports_total{kind="workerDied",result="taken"} 2.0' in metrics
+    assert b'fleetwell_agent_job_reports_total{kind="workerDied",result="taken",source="http"} 2.0' in metrics
     assert b'fleetwell_agent_findings{fault="GpuRowRemapFailed",verdict="BAD"} 1.0' in metrics
     assert b"fleetwell_agent_heartbeat_age_seconds" in metrics
 
@@ -103,16 +103,23 @@ async def test_over_the_socket_a_process_of_the_machine_reports_without_a_token(
             assert answer.status == 404
 
 
-async def taken(field: Field, node: str) -> float:
-    """How many reports the agent has taken, by its own count: soon after its start a probe may look by itself."""
+async def taken(field: Field, node: str, source: str) -> float:
+    """How many reports of one source the agent has taken, by its own count."""
     _, metrics = await ask(field, node, "GET", "/metrics")
-    line = b'fleetwell_agent_job_reports_total{kind="workerDied",result="taken"} '
+    line = f'fleetwell_agent_job_reports_total{{kind="workerDied",result="taken",source="{source}"}} '.encode()
+    return float(metrics.partition(line)[2].split()[0]) if line in metrics else 0.0
+
+
+async def looks(field: Field, node: str) -> float:
+    """How often NVML was looked at: by itself once an hour here."""
+    _, metrics = await ask(field, node, "GET", "/metrics")
+    line = b'fleetwell_agent_probe_looks_total{outcome="answer",source="nvml"} '
     return float(metrics.partition(line)[2].split()[0]) if line in metrics else 0.0
 
 
 async def test_a_job_that_only_leaves_a_termination_message_is_heard(field: Field) -> None:
     node = "gpu-2"
-    before = await taken(field, node)
+    before = await taken(field, node, "terminationMessage")
     hardware = Hardware(field.lab.site.node(node).host)
     word = {"reason": "failure", "rank": 0, "code": -11, "cause": "was killed by SIGSEGV", "evidence": "CUDA error"}
     with hardware.update() as state:
@@ -121,10 +128,72 @@ async def test_a_job_that_only_leaves_a_termination_message_is_heard(field: Fiel
     await field.run_pod("silent-job", node=node, script=script)
 
     async def heard() -> bool:
-        return await taken(field, node) == before + 1
+        return await taken(field, node, "terminationMessage") == before + 1
 
     async def found() -> bool:
         return any(one.fault == "GpuRowRemapFailed" for one in (await field.health(node)).status.findings)
 
     await field.until("the message was taken as a report", heard, 30.0)
     await field.until("the look found the fault", found, 20.0)
+
+
+async def test_a_job_that_only_ends_with_a_code_is_heard_and_makes_the_probes_look(field: Field) -> None:
+    node = "gpu-1"
+    hardware = Hardware(field.lab.site.node(node).host)
+    await field.until("the node offers its GPUs", lambda: offers_gpus(field, node), 60.0)
+    await field.run_pod("aborts", node=node, gpus=8, script="sleep 12; kill -ABRT $$$$")
+    await field.until("the pod runs", lambda: is_in_phase(field, "aborts", "Running"), 60.0)
+    before, looked = await taken(field, node, "exitCode"), await looks(field, node)
+    uuid = hardware.state.gpus[5].uuid
+    with hardware.update() as state:
+        state.gpus[5].lasting.rows_failed = True
+
+    async def heard() -> bool:
+        return await taken(field, node, "exitCode") == before + 1
+
+    async def found() -> bool:
+        findings = (await field.health(node)).status.findings
+        return any(one.fault == "GpuRowRemapFailed" and one.component == f"gpu/{uuid}" for one in findings)
+
+    assert not await found()
+    assert await looks(field, node) == looked
+    await field.until("the pod has ended", lambda: is_in_phase(field, "aborts", "Failed"), 60.0)
+    (pod,) = [one for one in await field.pods() if one.metadata.name == "aborts"]
+    (status,) = pod.status.container_statuses
+    assert status.state.terminated is not None
+    assert (status.state.terminated.exit_code, status.state.terminated.message) == (134, "")
+    await field.until("the end was taken as a report", heard, 10.0)
+    await field.until("the look found the fault", found, 20.0)
+    await field.until("the probes looked twice", lambda: has_looked(field, node, looked + 2), 20.0)
+    assert await taken(field, node, "exitCode") == before + 1
+    assert await taken(field, node, "terminationMessage") == 0
+
+
+async def is_in_phase(field: Field, name: str, phase: str) -> bool:
+    return any(one.metadata.name == name and one.status.phase == phase for one in await field.pods())
+
+
+async def offers_gpus(field: Field, node: str) -> bool:
+    return (await field.node(node)).status.allocatable.get("nvidia.com/gpu") == "8"
+
+
+async def test_an_end_that_somebody_wanted_makes_nobody_look(field: Field) -> None:
+    node = "gpu-1"
+    await field.until("the node offers its GPUs", lambda: offers_gpus(field, node), 60.0)
+    before, looked = await taken(field, node, "exitCode"), await looks(field, node)
+    await field.run_pod("ends", node=node, gpus=1, script="exit 143")
+    await field.until("the pod has ended", lambda: is_in_phase(field, "ends", "Failed"), 60.0)
+    await field.run_pod("aborts-without-gpu", node=node, script="kill -ABRT $$$$")
+    await field.until("the pod has ended", lambda: is_in_phase(field, "aborts-without-gpu", "Failed"), 60.0)
+    await field.run_pod("aborts-last", node=node, gpus=1, script="kill -SEGV $$$$")
+
+    async def heard() -> bool:
+        return await taken(field, node, "exitCode") > before
+
+    await field.until("the last one was heard", heard, 60.0)
+    assert await taken(field, node, "exitCode") == before + 1
+    await field.until("the probes looked", lambda: has_looked(field, node, looked + 2), 20.0)
+
+
+async def has_looked(field: Field, node: str, number: float) -> bool:
+    return await looks(field, node) == number

@@ -17,14 +17,15 @@ from fleetwell.lab.sysfs import put
 _CLASSES = {"Burstable": "burstable-", "BestEffort": "besteffort-"}
 
 
-def show(root: Path, pod: Pod, pid: int, booted_at: float, *, now: float | None = None) -> None:
+def show(root: Path, pod: Pod, container: str, pid: int, booted_at: float, *, now: float | None = None) -> None:
     """Show that a process of this pod has begun.
 
     :param root: the node's host tree.
+    :param container: the container's id.
     :param booted_at: when the node booted, in seconds since the epoch: the kernel counts from there.
     """
     prefix = f"kubepods-{_CLASSES.get(pod.status.qos_class, '')}"
-    scope = f"{prefix}pod{pod.metadata.uid.replace('-', '_')}.slice/cri-containerd-{pid:064x}.scope"
+    scope = f"{prefix}pod{pod.metadata.uid.replace('-', '_')}.slice/cri-containerd-{container}.scope"
     parent = f"{prefix.removesuffix('-')}.slice/" if prefix != "kubepods-" else ""
     since = max(0.0, (time.time() if now is None else now) - booted_at)
     ticks = int(since * os.sysconf("SC_CLK_TCK"))

@@ -71,7 +71,7 @@ class ContainerProcess:
         :raises OSError: the program cannot be started.
         """
         termination_message.parent.mkdir(parents=True, exist_ok=True)
-        termination_message.unlink(missing_ok=True)
+        termination_message.touch()
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *argv,

@@ -20,6 +20,7 @@ from fleetwell.kube.errors import AlreadyExists, KubeError, NotFound
 from fleetwell.kube.informer import Change, ChangeKind, Informer
 from fleetwell.kube.objects import Pod
 from fleetwell.kube.resource import LEASES, NODES, PODS, Raw
+from fleetwell.lab import container_records
 from fleetwell.lab.controlplane import ControlPlane
 from fleetwell.lab.devices import Allocations, read_offer
 from fleetwell.lab.hardware import Hardware
@@ -56,7 +57,7 @@ class Kubelet:
         self._hardware = hardware
         self._site = site
         self._plane = plane
-        self._allocations = Allocations()
+        self._allocations = Allocations(site.checkpoint)
         self._workers: dict[str, PodWorker] = {}
         self._boot_id = ""
         self._last: Raw = {}
@@ -66,6 +67,7 @@ class Kubelet:
     async def run(self) -> None:
         """Be a node until cancelled."""
         self._boot_id = self._hardware.boot_id
+        container_records.power_came_back(self._hardware.root)
         try:
             async with Client(load(self._site.kubeconfig), user_agent="fleetwell-lab-kubelet") as client:
                 await self._register(client)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,7 +42,7 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         "HOSTNAME": pod.spec.hostname or pod.metadata.name,
         HOST_ROOT_VARIABLE: str(hardware.root),
-        TERMINATION_VARIABLE: str(kubelets_folder(hardware, pod) / "containers" / container.name / "termination"),
+        TERMINATION_VARIABLE: str(_message(hardware, pod, container)),
         VOLUMES_VARIABLE: str(folder / VOLUMES),
         "KUBERNETES_SERVICE_HOST": server.hostname or "",
         "KUBERNETES_SERVICE_PORT": str(server.port),
@@ -65,6 +66,11 @@ def variables(
 def kubelets_folder(hardware: Hardware, pod: Pod) -> Path:
     """Give where the kubelet keeps what it has of a pod, on its node: the termination messages."""
     return hardware.root / "var/lib/kubelet/pods" / pod.metadata.uid
+
+
+def _message(hardware: Hardware, pod: Pod, container: Container) -> Path:
+    """Give where one run of a container may write why it ends; each run has a file of its own."""
+    return kubelets_folder(hardware, pod) / "containers" / container.name / secrets.token_hex(4)
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:

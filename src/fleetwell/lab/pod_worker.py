@@ -20,7 +20,8 @@ from fleetwell.kube.client import Client
 from fleetwell.kube.errors import Conflict, KubeError, NotFound
 from fleetwell.kube.objects import Container, Pod
 from fleetwell.kube.resource import PODS
-from fleetwell.lab import cgroups, pod_environment
+from fleetwell.lab import cgroups, container_records, pod_environment
+from fleetwell.lab.container_records import ContainerRecord
 from fleetwell.lab.containers import KILL_WAIT_SECONDS, ContainerProcess, Exit
 from fleetwell.lab.controlplane import ControlPlane
 from fleetwell.lab.devices import Allocations
@@ -104,6 +105,7 @@ class PodWorker:
                 if self._deleted or self._vanished:
                     folder = pod_environment.kubelets_folder(self._hardware, self.pod)
                     shutil.rmtree(folder, ignore_errors=True)
+                    container_records.forget(self._hardware.root, self.pod)
                 self._allocations.give_back(self.pod.metadata.uid)
                 self._ended(self.pod.metadata.uid)
 
@@ -134,13 +136,14 @@ class PodWorker:
                 refresh.cancel()
         if not self._deleted and self.pod.spec.restart_policy == "Always":
             return  # the node shuts down; it starts this pod again after its boot
+        self._allocations.give_back(self.pod.metadata.uid)  # A pod that has ended holds none, though it is still shown.
         failed = [exit_ for exit_ in exits if exit_.code != 0]
         await self._finish("Failed" if failed else "Succeeded")
         await self._until_deleted()
 
     async def _take_devices(self) -> tuple[str, ...] | None:
-        wanted = sum(int(c.resources.limits.get(DEVICE_RESOURCE, "0")) for c in self.pod.spec.containers)
-        if wanted == 0:
+        wanted = {c.name: int(c.resources.limits.get(DEVICE_RESOURCE, "0")) for c in self.pod.spec.containers}
+        if not any(wanted.values()):
             return ()
         deadline = asyncio.get_running_loop().time() + DEVICE_WAIT_SECONDS
         while asyncio.get_running_loop().time() < deadline and not self._stop.is_set():
@@ -179,14 +182,18 @@ class PodWorker:
         argv = [pod_environment.expand(text, env) for text in (*container.command, *container.args)]
         cwd = Path(container.working_dir) if container.working_dir else self._folder
         message = Path(env[pod_environment.TERMINATION_VARIABLE])
-        process = await ContainerProcess.start(argv, env, cwd, self._folder / f"{container.name}.log", message)
+        output = self._folder / f"{container.name}.log"
+        record = ContainerRecord(self._hardware.root, self.pod, container.name, restarts)
+        process = await ContainerProcess.start(argv, env, cwd, output, message)
         self._processes[container.name] = process
-        cgroups.show(self._hardware.root, self.pod, process.pid, self._hardware.state.booted_at)
+        record.began(process.pid, output)
+        cgroups.show(self._hardware.root, self.pod, record.id, process.pid, self._hardware.state.booted_at)
         self._hold_devices(devices, process.pid)
         started = _now()
         self._statuses[container.name] = _status(container, restarts, {"running": {"startedAt": started}}, ready=True)
         await self._report("Running")
         exit_ = await self._watch_over(process)
+        record.ended(exit_.code)
         del self._processes[container.name]
         self._hardware.release(process.pid)
         cgroups.hide(self._hardware.root, process.pid)

@@ -104,6 +104,11 @@ class NodeSite:
         return self.host / "var/lib/kubelet/device-plugins/nvidia.json"
 
     @property
+    def checkpoint(self) -> Path:
+        """What the kubelet notes of the devices that it gave away."""
+        return self.devices.parent / "kubelet_internal_checkpoint"
+
+    @property
     def kubeconfig(self) -> Path:
         """The kubelet's own credentials."""
         return self.root / "kubelet.kubeconfig"
