@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from fleetwell.agent.exit_codes import EXIT_CODES
 from fleetwell.health.catalogue import CATALOGUE, XIDS, Fault, for_xid
 from fleetwell.health.vocabulary import Clears, ConditionType
 from fleetwell.lab.faults import FAULTS
@@ -52,8 +53,20 @@ def lab_faults() -> str:
     return "\n".join(lines)
 
 
+def exit_codes() -> str:
+    """Give the exit codes that make the agent look, then those that are known and do not."""
+    lines = []
+    for title, looks in (("makes it look", True), ("does not", False)):
+        lines += [f"| {title} | what it is | why |", "|---|---|---|"]
+        rows = (row for row in EXIT_CODES.values() if (row.look is not None) is looks)
+        lines += [f"| {row.code} | {row.means} | {row.why} |" for row in rows]
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
 PARTS = {
     "conditions-and-faults.md": {"faults": faults, "departures": departures},
+    "job-reports.md": {"exit-codes": exit_codes},
     "lab.md": {"lab-faults": lab_faults},
 }
 """Page → name of each generated part of it → what makes it."""

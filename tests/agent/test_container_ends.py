@@ -219,6 +219,28 @@ def test_without_a_kubelet_there_is_nothing_until_there_is_one(tmp_path: Path) -
     assert codes(scanner) == [134]
 
 
+@pytest.mark.parametrize("kubelet", ["var/lib/k0s/kubelet", "var/snap/microk8s/common/var/lib/kubelet"])
+def test_a_kubelet_in_another_usual_place_is_found(tree: NodeTree, kubelet: str) -> None:
+    place = tree.root / kubelet
+    place.parent.mkdir(parents=True)
+    (tree.root / "var/lib/kubelet").rename(place)
+    scanner = Scanner(tree.root)
+    scanner.scan()
+    tree.start()
+    tree.end(134)
+    assert codes(scanner) == [134]
+
+
+def test_a_runtime_with_a_root_of_its_own_is_heard(tree: NodeTree) -> None:
+    scanner = Scanner(tree.root, Path("/data/containerd"))
+    scanner.scan()
+    tree.start()
+    (tree.root / "data").mkdir()
+    (tree.root / "var/lib/containerd").rename(tree.root / "data/containerd")
+    scanner.scan()
+    assert scanner.unknown == 0
+
+
 def test_a_node_at_rest_costs_a_few_system_calls(tree: NodeTree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.start("mine")
     for number in range(50):

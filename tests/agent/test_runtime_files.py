@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.node_tree import CONTAINERD, CRIO, containerd_status, crio_state, id_of, write
-from fleetwell.agent.runtime_files import LIMIT, RUNTIMES, Run, RunFile, Runtime, containerd, crio, find
+from fleetwell.agent.runtime_files import LIMIT, RUNTIMES, Run, RunFile, Runtime, containerd, crio, find, under
 
 # What containerd 2.4 wrote, by its own StoreStatus and UpdateSync: created, running, ended, and its child OOM-killed.
 CREATED = (
@@ -75,10 +75,10 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
 def test_a_container_is_found_by_its_id_whichever_runtime_has_it(runtime: Runtime, tmp_path: Path) -> None:
     written = (containerd_status if runtime.read is containerd else crio_state)(1.0, 2.0, 134)
     write(tmp_path / runtime.folder / id_of("main") / runtime.file, written)
-    found = find(str(tmp_path), id_of("main"))
+    found = find(str(tmp_path), RUNTIMES, id_of("main"))
     assert found is not None
     assert found.read() == Run(1.0, 2.0, 134, "")
-    assert find(str(tmp_path), id_of("other")) is None
+    assert find(str(tmp_path), RUNTIMES, id_of("other")) is None
 
 
 def test_a_root_that_is_a_link_to_another_disk_is_followed_within_the_hosts_tree(tmp_path: Path) -> None:
@@ -86,9 +86,23 @@ def test_a_root_that_is_a_link_to_another_disk_is_followed_within_the_hosts_tree
     write(host / "mnt/disk0/io.containerd.grpc.v1.cri/containers" / id_of("main") / "status", ENDED.decode())
     (host / "var/lib").mkdir(parents=True)
     (host / "var/lib/containerd").symlink_to("/mnt/disk0")
-    found = find(str(host), id_of("main"))
+    found = find(str(host), RUNTIMES, id_of("main"))
     assert found is not None
     assert found.read() is not None
+
+
+def test_a_root_of_ones_own_is_looked_at_first(tmp_path: Path) -> None:
+    runtimes = (*under(Path("/data/containerd")), *under(Path("data/crio")), *RUNTIMES)
+    written = (
+        "data/containerd/io.containerd.grpc.v1.cri/containers/ID/status",
+        "data/crio/overlay-containers/ID/userdata",
+    )
+    write(tmp_path / CONTAINERD / id_of("main") / "status", ENDED.decode())
+    write(tmp_path / written[0].replace("ID", id_of("main")), ENDED.replace(b"134", b"135").decode())
+    write(tmp_path / written[1].replace("ID", id_of("other")) / "state.json", crio_state(1.0, 2.0, 136))
+    found = [find(str(tmp_path), runtimes, id_of(name)) for name in ("main", "other")]
+    runs = [one.read() for one in found if one is not None]
+    assert [one.code for one in runs if one is not None] == [135, 136]
 
 
 def test_links_in_place_of_files_are_not_followed(tmp_path: Path) -> None:
@@ -97,4 +111,4 @@ def test_links_in_place_of_files_are_not_followed(tmp_path: Path) -> None:
         path = tmp_path / folder / id_of("main") / name
         path.parent.mkdir(parents=True)
         path.symlink_to(tmp_path / "elsewhere")
-    assert find(str(tmp_path), id_of("main")) is None
+    assert find(str(tmp_path), RUNTIMES, id_of("main")) is None

@@ -13,7 +13,7 @@ from agent.node_tree import UID, NodeTree
 from fleetwell.agent import silent_jobs
 from fleetwell.agent.job_reports import JobReports
 from fleetwell.agent.silent_jobs import MESSAGES_EVERY, SilentJobs
-from fleetwell.agent.termination_messages import FOLDER, Scanner
+from fleetwell.agent.termination_messages import Scanner
 from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.health.vocabulary import Verdict
 from fleetwell.kube.token_review import Bearer
@@ -22,6 +22,8 @@ OTHER = "11111111-2222-3333-4444-555555555555"
 XID = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 BY_MESSAGE = ("terminationMessage", "workerDied", "taken")
 BY_CODE = ("exitCode", "workerDied", "taken")
+
+FOLDER = "var/lib/kubelet/pods"
 
 
 class Ground:

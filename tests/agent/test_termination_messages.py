@@ -11,7 +11,7 @@ import pytest
 from fleetwell.agent import termination_messages
 from fleetwell.agent.job_reports import JobReports
 from fleetwell.agent.silent_jobs import MESSAGES_EVERY, SilentJobs
-from fleetwell.agent.termination_messages import FOLDER, MESSAGE_LIMIT, Scanner
+from fleetwell.agent.termination_messages import MESSAGE_LIMIT, Scanner
 from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.health.vocabulary import Verdict
 from fleetwell.kube.token_review import Bearer
@@ -20,6 +20,8 @@ UID = "5f0c9f5e-1f2a-4b7e-9d2a-6d1b5f3c2a10"
 XID = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 TAKEN = ("terminationMessage", "workerDied", "taken")
 TOO_MANY = ("terminationMessage", "", "too_many_requests")
+
+FOLDER = "var/lib/kubelet/pods"
 
 
 class Ground:

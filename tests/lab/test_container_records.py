@@ -26,7 +26,7 @@ def begin(root: Path, attempt: int = 0, container: str = "main", pod: Pod = POD)
 
 
 def read(root: Path, record: ContainerRecord) -> runtime_files.Run | None:
-    found = runtime_files.find(str(root), record.id)
+    found = runtime_files.find(str(root), runtime_files.RUNTIMES, record.id)
     return found.read() if found is not None else None
 
 

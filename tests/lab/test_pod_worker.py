@@ -202,11 +202,11 @@ async def test_how_a_container_ended_is_on_the_node_until_the_pod_is_gone(ground
     await ground.until(lambda: "Failed" in ground.server.phases)
     (link,) = (ground.hardware.root / "var/log/containers").iterdir()
     assert link.readlink() == Path(f"/var/log/pods/ml_train-0_{UID}/main/0.log")
-    found = runtime_files.find(str(ground.hardware.root), link.stem[-64:])
+    found = runtime_files.find(str(ground.hardware.root), runtime_files.RUNTIMES, link.stem[-64:])
     run = found.read() if found is not None else None
     assert run is not None
     assert run.code == 134
     ground.delete(worker)
     await worker.task
     assert not link.is_symlink()
-    assert runtime_files.find(str(ground.hardware.root), link.stem[-64:]) is None
+    assert runtime_files.find(str(ground.hardware.root), runtime_files.RUNTIMES, link.stem[-64:]) is None

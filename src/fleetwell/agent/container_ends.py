@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 from fleetwell.agent import host_files
 from fleetwell.agent.gpu_holders import GpuHolders
-from fleetwell.agent.runtime_files import Run, RunFile, find
+from fleetwell.agent.kubelet_files import kubelet_folder
+from fleetwell.agent.runtime_files import RUNTIMES, Run, RunFile, find, under
 
-KUBELET: Final = "var/lib/kubelet"
 LOGS: Final = "var/log/containers"
 CONTAINERS: Final = 4096
 """Links that are looked at: of all containers of the node, those that ended and still have their logs among them."""
@@ -59,12 +59,14 @@ class Scanner:
     """Finds what has ended since the last scan; what the first one finds ended is old.
 
     :param host_root: the host's tree.
+    :param runtime_root: where the runtime keeps its data, where that is none of the usual places.
     """
 
-    def __init__(self, host_root: Path) -> None:
+    def __init__(self, host_root: Path, runtime_root: Path | None = None) -> None:
         self.unknown = 0
         """Containers with GPUs of which no runtime that we know keeps a file."""
         self._root = str(host_root)
+        self._runtimes = (*under(runtime_root), *RUNTIMES)
         self._holders = GpuHolders()
         self._names = host_files.Names()
         self._places: dict[str, tuple[str, str] | None] = {}
@@ -109,7 +111,7 @@ class Scanner:
     def _find(self) -> None:
         """Bring up to date which containers are followed."""
         try:
-            changed = self._holders.read(host_files.inside(self._root, KUBELET))
+            changed = self._holders.read(kubelet_folder(self._root))
             folder = host_files.inside(self._root, LOGS)
             if self._names.read(folder, CONTAINERS):
                 self._place(folder)
@@ -134,7 +136,7 @@ class Scanner:
         for id_, place in self._places.items():
             if place is None or id_ in self._over or id_ in self._followed or not self._holders.hold(*place):
                 continue
-            file = find(self._root, id_)
+            file = find(self._root, self._runtimes, id_)
             if file is None:
                 self.unknown += 1
             elif len(self._followed) < FOLLOWED:

@@ -60,7 +60,8 @@ class Endpoints:
     def serving(self) -> Iterator[Coroutine[None, None, None]]:
         """Give what is to run, each until cancelled; endpoints only where something may be asked."""
         settings = self._settings
-        yield SilentJobs(settings.host_root, self._reports.heard, self._reports.not_heard).run()
+        heard, not_heard = self._reports.heard, self._reports.not_heard
+        yield SilentJobs(settings.host_root, heard, not_heard, runtime_root=settings.runtime_root).run()
         if settings.metrics_address:
             host, port = split_address(settings.metrics_address)
             routes = {("POST", job_reports.PATH): self._reports.over_network, **self._metrics()}

@@ -11,7 +11,8 @@ Both write the file anew and rename it over the old one, so that it is whole whe
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import msgspec
@@ -85,6 +86,7 @@ class Runtime(NamedTuple):
     read: Callable[[bytes], Run]
 
 
+_CRIO = "overlay-containers"
 _CRI = "io.containerd.grpc.v1.cri/containers"
 RUNTIMES: Final = (
     *(
@@ -97,8 +99,16 @@ RUNTIMES: Final = (
             "var/snap/microk8s/common/var/lib/containerd",
         )
     ),
-    Runtime("var/lib/containers/storage/overlay-containers", "userdata/state.json", crio),
+    Runtime(f"var/lib/containers/storage/{_CRIO}", "userdata/state.json", crio),
 )
+"""The usual places: of containerd itself, k3s, RKE2, k0s and MicroK8s, and of CRI-O."""
+
+
+def under(root: Path | None) -> tuple[Runtime, ...]:
+    """Give where either runtime has its files when this is its root, or its storage's."""
+    if root is None:
+        return ()
+    return Runtime(f"{root}/{_CRI}", "status", containerd), Runtime(f"{root}/{_CRIO}", "userdata/state.json", crio)
 
 
 class RunFile(NamedTuple):
@@ -115,9 +125,9 @@ class RunFile(NamedTuple):
             return None
 
 
-def find(root: str, container: str) -> RunFile | None:
+def find(root: str, runtimes: Iterable[Runtime], container: str) -> RunFile | None:
     """Find the file of a container below the host's root, by its id."""
-    for runtime in RUNTIMES:
+    for runtime in runtimes:
         try:
             path = f"{host_files.inside(root, f'{runtime.folder}/{container}')}/{runtime.file}"
         except OSError:

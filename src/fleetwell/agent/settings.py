@@ -56,6 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """``host:port`` of the endpoint for metrics and job reports; empty: none."""
     report_socket: Path | None = None
     """Unix socket for job reports, where jobs may mount a path of the host."""
+    runtime_root: Path | None = None
+    """Where containerd or CRI-O keeps its data on the host; None: at one of the usual places."""
     reboot_command: tuple[str, ...] = ()
     """What asks for an orderly reboot; empty: systemctl of the host."""
     orderly_reboot: float = 180.0

@@ -49,6 +49,7 @@ class Found(NamedTuple):
 class SilentJobs:
     """Makes reports of the messages and the ends that suggest the hardware.
 
+    :param runtime_root: where the container runtime keeps its data, where that is none of the usual places.
     :param heard: takes a report, within the allowance of its pod, and has the probes look.
     :param too_many: takes the way and the number of what was not read.
     """
@@ -59,10 +60,11 @@ class SilentJobs:
         heard: Callable[[Reporter, JobReport], Awaitable[None]],
         too_many: Callable[[Way, int], None],
         *,
+        runtime_root: Path | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._messages = termination_messages.Scanner(host_root)
-        self._ends = container_ends.Scanner(host_root)
+        self._ends = container_ends.Scanner(host_root, runtime_root)
         self._heard = heard
         self._too_many = too_many
         self._monotonic = monotonic
@@ -88,7 +90,8 @@ class SilentJobs:
             self._too_many(Way.MESSAGE, found.dropped)
         if self._ends.unknown and not self._deaf:
             log.warning(
-                "exit codes are not heard: no container runtime keeps files where we know it to",
+                "exit codes are not heard: no container runtime keeps its files where we know it to; "
+                "--runtime-root says where containerd or CRI-O does",
                 containers=self._ends.unknown,
             )
         self._deaf = self._ends.unknown > 0

@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from fleetwell.agent import host_files
 from fleetwell.agent.host_files import Names, Sign, sign
+from fleetwell.agent.kubelet_files import kubelet_folder
 
-FOLDER = "var/lib/kubelet/pods"
+FOLDER = "pods"
+"""Of the kubelet."""
 MESSAGE_LIMIT = 4096
 """Bytes, from the end, that Kubernetes keeps of a message."""
 PODS = 512
@@ -124,7 +126,7 @@ class Scanner:
 
     def _written(self) -> Iterator[tuple[str, str, str]]:
         try:
-            root = host_files.inside(self._root, FOLDER)
+            root = f"{kubelet_folder(self._root)}/{FOLDER}"
             listed = self._names.read(root, PODS)
         except OSError:
             return  # There is no kubelet yet.

@@ -85,6 +85,13 @@ def _second_opinion(interval: float, deadline: float, boot_grace: float, *, agai
     type=click.Path(path_type=Path, dir_okay=False),
     help="Unix socket where jobs report too, for those that may mount its folder. Default: none.",
 )
+@click.option(
+    "--runtime-root",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Where the host's containerd or CRI-O's storage keeps its data: exit codes are read there. "
+    "Default: the usual places.",
+)
 @click.option("--reboot-command", default="", help="What asks for an orderly reboot. Default: the host's systemctl.")
 @_duration("--orderly-reboot", "3m", "That an orderly reboot may take before sysrq is used.")
 @click.option(
@@ -116,6 +123,7 @@ def command(
     heartbeat: float,
     metrics_address: str,
     report_socket: Path | None,
+    runtime_root: Path | None,
     reboot_command: str,
     orderly_reboot: float,
     proof_device: str,
@@ -149,6 +157,7 @@ def command(
         heartbeat=heartbeat,
         metrics_address=metrics_address,
         report_socket=report_socket,
+        runtime_root=runtime_root,
         reboot_command=tuple(shlex.split(reboot_command)),
         orderly_reboot=orderly_reboot,
         proof_device=proof_device,
