@@ -124,9 +124,12 @@ def test_one_whose_link_went_first_is_heard_and_one_that_is_gone_is_forgotten(tr
     scanner.scan()
     tree.remove("next")
     assert scanner.scan() == []
-    tree.start("next")
-    tree.end(135, "next")
-    assert codes(scanner) == [135]
+    for code in (135, 136):
+        tree.start("next")
+        tree.end(code, "next")
+        assert codes(scanner) == [code]
+        tree.remove("next")
+        assert scanner.scan() == []
 
 
 def test_cri_o_is_heard_too(tree: NodeTree, scanner: Scanner) -> None:
@@ -196,7 +199,20 @@ def test_a_flood_is_read_bit_by_bit(tree: NodeTree, monkeypatch: pytest.MonkeyPa
     for each in range(11):
         tree.start(f"n{each}")
         tree.end(134, f"n{each}")
+    os.utime(tree.root / "var/log/containers", (1, 1))  # It is listed once.
     assert [len(scanner.scan()) for _ in range(4)] == [4, 4, 3, 0]
+
+
+def test_one_that_is_gone_makes_room_for_another(tree: NodeTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_ends, "FOLLOWED", 1)
+    scanner = Scanner(tree.root)
+    tree.start("first")
+    scanner.scan()
+    tree.remove("first")
+    scanner.scan()
+    tree.start("second")
+    tree.end(134, "second")
+    assert codes(scanner) == [134]
 
 
 def test_no_more_links_are_looked_at_than_the_limit(tree: NodeTree, monkeypatch: pytest.MonkeyPatch) -> None:

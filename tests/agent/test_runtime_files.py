@@ -46,7 +46,7 @@ def test_crios_form_is_read() -> None:
         b"",
         b"\xff",
         b"[]",
-        b'{"Version": "v2"}',
+        ENDED.replace(b'"v1"', b'"v2"'),
         ENDED.replace(b"134", b'"134"'),
         ENDED.replace(b"134", b"1e400"),
         ENDED.replace(b"134", b"9" * 400),

@@ -121,7 +121,7 @@ class RunFile(NamedTuple):
         """Read it; None where it is not as its runtime writes it."""
         try:
             return self.form(host_files.whole(self.path, LIMIT))
-        except (ValueError, OverflowError, RecursionError):
+        except (ValueError, RecursionError):
             return None
 
 
