@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,6 +45,12 @@ def test_every_option_can_be_set_in_the_environment(given: list[Settings]) -> No
     assert result.exit_code == 0, result.output
     assert given[0].sysfs.interval == 5
     assert given[0].reboot_command == ("a", "b c")
+
+
+def test_a_container_runtime_may_keep_its_data_elsewhere(given: list[Settings]) -> None:
+    invoke(NODE_NAME="n1")
+    invoke("--runtime-root", "/data/containerd", NODE_NAME="n1")
+    assert [one.runtime_root for one in given] == [None, Path("/data/containerd")]
 
 
 def test_metrics_and_reports_have_an_address_unless_it_is_taken_away(given: list[Settings]) -> None:

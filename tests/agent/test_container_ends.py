@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agent.node_tree import CRIO, UID, NodeTree, containerd_status, crio_state, id_of, write
 from fleetwell.agent import container_ends
 from fleetwell.agent.container_ends import Scanner
+from fleetwell.agent.gpu_holders import CLAIMS, DEVICE_PLUGINS
 
+KEYS = (
+    *(
+        "Data",
+        "PodDeviceEntries",
+        "PodUID",
+        "ContainerName",
+        "ResourceName",
+        "ClaimInfoStateList",
+        "PodUIDs",
+        "DriverState",
+    ),
+    *("Version", "StartedAt", "FinishedAt", "ExitCode", "Reason", "started", "finished", "exitCode", "oomKilled"),
+)
 OTHER = "11111111-2222-3333-4444-555555555555"
 
 
@@ -233,6 +251,44 @@ def test_without_a_kubelet_there_is_nothing_until_there_is_one(tmp_path: Path) -
     tree.start()
     tree.end(134)
     assert codes(scanner) == [134]
+
+
+_TEXTS = st.one_of(
+    st.binary(max_size=200),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=6),
+        max_leaves=20,
+    ).map(lambda value: json.dumps(value).encode()),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(plugins=_TEXTS, claims=_TEXTS, status=_TEXTS, state=_TEXTS)
+def test_whatever_stands_in_the_files_a_scan_goes_on_and_the_next_end_is_heard(
+    plugins: bytes, claims: bytes, status: bytes, state: bytes
+) -> None:
+    with TemporaryDirectory() as folder:
+        tree = NodeTree(Path(folder))
+        tree.give_gpus()
+        scanner = Scanner(tree.root)
+        scanner.scan()
+        tree.start()
+        scanner.scan()
+        kubelet = tree.root / "var/lib/kubelet"
+        for path, text in (
+            (kubelet / DEVICE_PLUGINS, plugins),
+            (kubelet / CLAIMS, claims),
+            (tree.status("broken"), status),
+            (tree.root / CRIO / id_of("other") / "userdata/state.json", state),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text)
+        tree.link("broken")
+        tree.link("other", container="other")
+        scanner.scan()
+        tree.end(134)
+        assert 134 in codes(scanner)
 
 
 @pytest.mark.parametrize("kubelet", ["var/lib/k0s/kubelet", "var/snap/microk8s/common/var/lib/kubelet"])

@@ -209,6 +209,24 @@ async def test_while_the_probes_look_others_are_heard(ground: Ground, monkeypatc
     assert ground.looks == 2
 
 
+async def test_a_runtime_with_a_root_of_its_own_is_heard(ground: Ground) -> None:
+    silent = SilentJobs(
+        ground.tree.root, ground.reports.heard, ground.reports.not_heard, runtime_root=Path("/data/containerd")
+    )
+    for code in (0, 134):
+        async with asyncio.TaskGroup() as looks:
+            await silent.look(looks)
+        ground.tree.start(f"ends with {code}")
+        ground.tree.end(code, f"ends with {code}")
+        (ground.tree.root / "data").mkdir(exist_ok=True)
+        (ground.tree.root / "var/lib/containerd").replace(
+            ground.tree.root / f"data/{'containerd' if code else 'other'}"
+        )
+    async with asyncio.TaskGroup() as looks:
+        await silent.look(looks)
+    assert ground.reports.counts == {BY_CODE: 1}
+
+
 async def test_a_runtime_that_is_not_known_is_said_once(ground: Ground, capsys: pytest.CaptureFixture[str]) -> None:
     ground.tree.link()
     await ground.scan()
