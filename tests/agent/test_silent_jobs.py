@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from agent.node_tree import UID, NodeTree
 from fleetwell.agent import silent_jobs
 from fleetwell.agent.job_reports import JobReports
-from fleetwell.agent.silent_jobs import MESSAGES_EVERY, SilentJobs
+from fleetwell.agent.silent_jobs import ENDS_EVERY, MESSAGES_EVERY, SilentJobs
 from fleetwell.agent.termination_messages import Scanner
 from fleetwell.api.node_health import NodeHealthStatus
 from fleetwell.health.vocabulary import Verdict
@@ -62,8 +63,10 @@ class Ground:
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    return Ground(tmp_path)
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    made = Ground(tmp_path)
+    yield made
+    made.silent.close()
 
 
 async def test_a_pod_that_only_ends_with_a_code_is_heard_by_it(ground: Ground) -> None:
@@ -195,6 +198,7 @@ async def test_while_the_probes_look_others_are_heard(ground: Ground, monkeypatc
     await ground.scan()
     monkeypatch.setattr(ground.reports, "_look", slow)
     monkeypatch.setattr(silent_jobs, "ENDS_EVERY", 0.01)
+    monkeypatch.setattr(silent_jobs, "MESSAGES_EVERY", 0.01)
     running = asyncio.create_task(ground.silent.run())
     async with asyncio.timeout(20):
         for name in ("first", "second"):
@@ -224,6 +228,7 @@ async def test_a_runtime_with_a_root_of_its_own_is_heard(ground: Ground) -> None
         )
     async with asyncio.TaskGroup() as looks:
         await silent.look(looks)
+    silent.close()
     assert ground.reports.counts == {BY_CODE: 1}
 
 
@@ -267,13 +272,40 @@ async def test_a_scan_that_hangs_hangs_nobody_else(ground: Ground, monkeypatch: 
 async def test_without_a_thread_there_is_no_scan_and_the_agent_goes_on(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await ground.scan()
-    ground.message().write_bytes(XID)
-
     def none_left(_self: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", none_left)
         assert await ground.scan() == 0
+    await ground.scan()
+    ground.message().write_bytes(XID)
     assert await ground.scan() == 1
+
+
+async def test_it_looks_often_while_a_container_with_gpus_runs_and_its_thread_ends_with_it(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            ground.tree.start()
+        if len(pauses) == 4:
+            ground.tree.end(143)
+        if len(pauses) == 6:
+            enough.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    running = asyncio.create_task(ground.silent.run())
+    async with asyncio.timeout(10):
+        await enough.wait()
+    (thread,) = [one for one in threading.enumerate() if one.name == "silent jobs"]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert pauses == [MESSAGES_EVERY] * 2 + [ENDS_EVERY] * 2 + [MESSAGES_EVERY] * 2
+    await asyncio.to_thread(thread.join, 10)
+    assert not thread.is_alive()

@@ -78,6 +78,11 @@ class Scanner:
         self._began = time.time()
         self._first = True
 
+    @property
+    def follows(self) -> bool:
+        """Whether there are containers with GPUs that have not ended."""
+        return bool(self._followed)
+
     def scan(self) -> list[Ended]:
         """Look once."""
         first, self._first = self._first, False

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
 import structlog
@@ -26,10 +27,11 @@ from fleetwell.agent.termination_messages import Message
 log = structlog.get_logger(__name__)
 
 ENDS_EVERY = 1.0
-"""Seconds between two scans for containers that ended: where a job is begun anew at once, what an old pod left is gone
-after a few seconds."""
+"""Seconds between two scans for containers that ended, while one with GPUs runs: where a job is begun anew at once,
+what its old pod left is gone after a few seconds."""
 MESSAGES_EVERY = 5.0
-"""Seconds between two scans for messages, which look at all pods; one follows whenever a container has ended, too."""
+"""Seconds between two scans for messages, which look at all pods; one follows whenever a container has ended, too. Also
+between two scans for ends while nobody has GPUs."""
 REMEMBERED = 1024
 """Containers of which we know that they were heard."""
 SLACK = 1.0
@@ -74,17 +76,25 @@ class SilentJobs:
         self._ended = _Times()
         """When a container ended whose code was reported."""
         self._deaf = False
+        self._scans = _Scans(self._scan)
 
     async def run(self) -> None:
         """Scan until cancelled."""
-        async with asyncio.TaskGroup() as looks:
-            while True:
-                await self.look(looks)
-                await asyncio.sleep(ENDS_EVERY)
+        try:
+            async with asyncio.TaskGroup() as looks:
+                while True:
+                    await self.look(looks)
+                    await asyncio.sleep(ENDS_EVERY if self._ends.follows else MESSAGES_EVERY)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the thread when it has done what it was asked."""
+        self._scans.close()
 
     async def look(self, looks: asyncio.TaskGroup) -> None:
         """Scan once, and begin the looks at the hardware that come of it; meanwhile others may end."""
-        found = await _in_thread(self._scan)
+        found = await self._scans.next()
         if found.dropped:
             log.warning("too many termination messages at once; some were not read", number=found.dropped)
             self._too_many(Way.MESSAGE, found.dropped)
@@ -145,32 +155,48 @@ class _Times:
         return self._known.get(whose, -1.0)
 
 
-async def _in_thread(scan: Callable[[], Found]) -> Found:
-    """Wait for a scan; not by the loop's own threads, for which the end of the process would wait, too."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Found] = loop.create_future()
+class _Scans:
+    """Scans in one thread, one after another; not in the loop's own threads, whose end the process would wait for."""
 
-    def settle(found: Found | Exception) -> None:
-        if done.done():
-            return
-        if isinstance(found, Exception):
-            done.set_exception(found)
-        else:
-            done.set_result(found)
+    def __init__(self, scan: Callable[[], Found]) -> None:
+        self._scan = scan
+        self._asked: SimpleQueue[asyncio.Future[Found] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
-    def work() -> None:
-        try:
-            found: Found | Exception = scan()
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is raised where the scan is awaited)
-            found = error
-        try:
-            loop.call_soon_threadsafe(settle, found)
-        except RuntimeError:
-            return  # The loop is closed: nobody waits any more.
+    async def next(self) -> Found:
+        """Scan once."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="silent jobs", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.warning("nobody looks for what jobs left; the next scan is tried", why=str(error))
+                return Found([], [])
+            self._thread = thread
+        done: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self._asked.put(done)
+        return await done
 
-    try:
-        threading.Thread(target=work, name="silent jobs", daemon=True).start()
-    except RuntimeError as error:
-        log.warning("nobody looks for what jobs left; the next scan is tried", why=str(error))
-        return Found([], [])
-    return await done
+    def close(self) -> None:
+        self._asked.put(None)
+        self._thread = None
+
+    def _work(self) -> None:
+        while (done := self._asked.get()) is not None:
+            try:
+                found: Found | Exception = self._scan()
+            except Exception as error:  # noqa: BLE001 (whatever it is, it is raised where the scan is awaited)
+                found = error
+            try:
+                done.get_loop().call_soon_threadsafe(_settle, done, found)
+            except RuntimeError:
+                return  # The loop is closed: nobody waits any more.
+
+
+def _settle(done: asyncio.Future[Found], found: Found | Exception) -> None:
+    if done.done():
+        return
+    if isinstance(found, Exception):
+        done.set_exception(found)
+    else:
+        done.set_result(found)
