@@ -38,6 +38,12 @@ def test_s13_a_percentage_rounds_down_but_a_small_pool_may_still_repair_one() ->
     assert answers(pool_of_size(3), none, request("ip-1")) == ["Budget"]
 
 
+def test_a_percentage_of_nothing_takes_nothing_also_in_a_small_pool() -> None:
+    assert answers(pool_of_size(3), DisruptionBudget(max_unavailable_percent=0), request("ip-1")) == ["Budget"]
+    none = DisruptionBudget(max_unavailable_percent=50, max_unavailable=0)
+    assert answers(pool_of_size(3), none, request("ip-1")) == ["Budget"]
+
+
 def test_whatever_the_cause_unavailable_counts() -> None:
     budget = DisruptionBudget(max_unavailable_percent=20)
     changes: tuple[dict[str, Any], ...] = (
