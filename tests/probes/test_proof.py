@@ -57,7 +57,9 @@ async def test_a_proof_that_cannot_compute_where_it_should_is_no_pass(hardware: 
     assert judge(rows).phase is OperationPhase.UNCERTAIN
 
 
+@pytest.mark.torch
 async def test_a_cuda_library_that_cannot_be_loaded_is_no_pass(hardware: Hardware) -> None:
+    pytest.importorskip("torch")
     folder = hardware.root / "usr/lib64"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "libcuda.so.1").write_text("no library")
