@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,10 +24,6 @@ def _address(ctx: click.Context, param: click.Parameter, value: str) -> str:
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     return value
-
-
-def _duration(name: str, default: str, help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    return click.option(name, callback=options.duration, default=default, metavar="DURATION", help=help_text)
 
 
 def _second_opinion(interval: float, deadline: float, boot_grace: float, *, again: float) -> Timing | None:
@@ -56,23 +51,23 @@ def _second_opinion(interval: float, deadline: float, boot_grace: float, *, agai
     help="What the node must have: gpus=8,efa=32,ib=8, and ib-gbps=400 for rates. Default: the instance type's GPUs, "
     "the interfaces that were requested, else the most seen here.",
 )
-@_duration("--nvml-interval", "20s", "Between two looks at NVML.")
-@_duration("--nvml-deadline", "15s", "After which NVML counts as hung.")
-@_duration("--sysfs-interval", "1m", "Between two looks at sysfs.")
-@_duration("--sysfs-deadline", "10s", "After which sysfs counts as hung.")
-@_duration("--nvidia-smi-interval", "10m", "Between two looks at nvidia-smi, where it is installed; 0s: never.")
-@_duration("--dcgm-interval", "5m", "Between two looks at DCGM's health, where it is installed; 0s: never.")
-@_duration("--operand-pause", "1h", "That the GPU operator may keep its parts paused before it is a finding.")
-@_duration("--boot-grace", "1m", "After a boot, for so long a look that misses a device is repeated, not believed.")
+@options.timed("--nvml-interval", "20s", "Between two looks at NVML.")
+@options.timed("--nvml-deadline", "15s", "After which NVML counts as hung.")
+@options.timed("--sysfs-interval", "1m", "Between two looks at sysfs.")
+@options.timed("--sysfs-deadline", "10s", "After which sysfs counts as hung.")
+@options.timed("--nvidia-smi-interval", "10m", "Between two looks at nvidia-smi, where it is installed; 0s: never.")
+@options.timed("--dcgm-interval", "5m", "Between two looks at DCGM's health, where it is installed; 0s: never.")
+@options.timed("--operand-pause", "1h", "That the GPU operator may keep its parts paused before it is a finding.")
+@options.timed("--boot-grace", "1m", "After a boot, for so long a look that misses a device is repeated, not believed.")
 @click.option(
     "--maintenance",
     type=click.Choice(["auto", "ec2", "gce", "off"]),
     default="auto",
     help="Whose metadata server is asked for announced maintenance; auto: as the machine's firmware names its vendor.",
 )
-@_duration("--maintenance-interval", "1m", "Between two questions for announced maintenance.")
+@options.timed("--maintenance-interval", "1m", "Between two questions for announced maintenance.")
 @click.option("--metadata-url", default="", help="Where that server is. Default: at the provider's own address.")
-@_duration("--heartbeat", "1m", "Between two renewals of the Lease.")
+@options.timed("--heartbeat", "1m", "Between two renewals of the Lease.")
 @click.option(
     "--metrics-address",
     callback=_address,
@@ -93,7 +88,7 @@ def _second_opinion(interval: float, deadline: float, boot_grace: float, *, agai
     "Default: the usual places.",
 )
 @click.option("--reboot-command", default="", help="What asks for an orderly reboot. Default: the host's systemctl.")
-@_duration("--orderly-reboot", "3m", "That an orderly reboot may take before sysrq is used.")
+@options.timed("--orderly-reboot", "3m", "That an orderly reboot may take before sysrq is used.")
 @click.option(
     "--proof-device",
     type=click.Choice(["auto", "cuda", "cpu"]),

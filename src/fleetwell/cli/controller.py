@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import structlog
 
+from fleetwell.cli import options
 from fleetwell.cli.cluster import connection
 from fleetwell.control.main import Options, serve
 from fleetwell.control.settings import NAMESPACE, Settings, TemplateKind
@@ -36,24 +37,20 @@ def _identity() -> str:
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
 
 
-_SECONDS = click.FloatRange(min=0.01)
-
-
 @click.command("controller")
 @connection
 @click.option(
     "--namespace", default=NAMESPACE, show_default=True, help="Where the leader's and the agents' Leases are."
 )
 @click.option("--identity", default=_identity, show_default="host name and a random part", help="Holder of the Lease.")
-@click.option("--lease-duration", type=_SECONDS, default=15.0, show_default=True, help="Seconds others wait for us.")
-@click.option("--renew-deadline", type=_SECONDS, default=10.0, show_default=True, help="Seconds we act on one renewal.")
-@click.option("--retry-period", type=_SECONDS, default=2.0, show_default=True, help="Seconds between two renewals.")
-@click.option(
+@options.timed("--lease-duration", "15s", "That others wait for us.", read=options.some_time)
+@options.timed("--renew-deadline", "10s", "That we act on one renewal.", read=options.some_time)
+@options.timed("--retry-period", "2s", "Between two renewals.", read=options.some_time)
+@options.timed(
     "--agent-stale-after",
-    type=_SECONDS,
-    default=180.0,
-    show_default=True,
-    help="Seconds without a heartbeat, by our own clock, after which an agent is silent.",
+    "3m",
+    "Without a heartbeat, by our own clock, after which an agent is silent.",
+    read=options.some_time,
 )
 @click.option(
     "--replacement-kind",
@@ -86,7 +83,7 @@ def command(
     _log_to_stderr(text=log_format == "text")
     if not 0 < retry_period < renew_deadline / 2 < renew_deadline < lease_duration:
         raise click.UsageError("--retry-period must be under half of --renew-deadline, and that under --lease-duration")
-    options = Options(
+    chosen = Options(
         identity=identity,
         kubeconfig=kubeconfig,
         context=context,
@@ -98,7 +95,7 @@ def command(
         retry_period=retry_period,
     )
     try:
-        sys.exit(asyncio.run(serve(options)))
+        sys.exit(asyncio.run(serve(chosen)))
     except KubeError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)

@@ -49,7 +49,7 @@ AGENT_ARGUMENTS = (
 """Shorter than an agent's defaults: a virtual machine boots in seconds, and its owner is watching."""
 
 CONTROLLER_ARGUMENTS = (
-    *("--agent-stale-after", "45"),
+    *("--agent-stale-after", "45s"),
     *("--replacement-kind", "lab.fleetwell.io/v1/MachineReplacement"),
 )
 
