@@ -1,7 +1,7 @@
 """What a probe's look, and its silence, do to what it said before."""
 
 from fleetwell.health.catalogue import fault
-from fleetwell.health.stimuli import NewBoot, ProbeFailed
+from fleetwell.health.stimuli import Adopt, NewBoot, ProbeFailed
 from fleetwell.health.triage import settled
 from fleetwell.health.triage_state import ProbeSettings, TriageSettings
 from fleetwell.health.vocabulary import HOST, BootId, Clears, ConditionType, FaultName, Snapshot, Verdict
@@ -48,14 +48,16 @@ def test_an_answer_ends_a_probes_silence_also_when_it_did_not_cover_the_host() -
     assert node.findings == ()
 
 
-def test_each_time_that_a_silent_probe_stays_silent_is_counted() -> None:
+def test_a_silence_that_is_known_is_counted_at_once_also_by_a_restarted_agent() -> None:
     node = Node()
-    node.looks_well()
     for _ in range(2):
         silent(node, name="ProbeCrashed")
-    node.look("nvml")
-    silent(node, name="ProbeCrashed")
-    assert (node.only.fault, node.only.count) == ("ProbeCrashed", 2)
+    after = Node()
+    after.step(Adopt(boot_id=BOOT, findings=node.findings))
+    assert after.only.count == 1
+    after.now = node.now + 1
+    silent(after, name="ProbeCrashed")
+    assert (after.only.fault, after.only.count) == ("ProbeCrashed", 2)
 
 
 def test_a_silence_that_came_without_words_is_told_in_those_of_the_catalogue() -> None:
