@@ -39,6 +39,8 @@ class FakeApi:
         self.before_write()
         self._reach("PUT")
         name = obj.metadata.name
+        if name not in self.operations:
+            raise NotFound(f"PUT {name}", Status(code=404))
         if obj.metadata.resource_version != self.operations[name].metadata.resource_version:
             raise Conflict(f"PUT {name}", Status(code=409))
         self.put(msgspec.structs.replace(self.operations[name], status=obj.status))

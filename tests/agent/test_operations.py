@@ -174,6 +174,85 @@ async def test_a_cancel_that_comes_between_read_and_claim_wins(bench: Bench) -> 
     assert bench.status.phase is OperationPhase.CANCELLED
 
 
+async def test_an_operation_that_somebody_ended_between_read_and_claim_is_not_begun(bench: Bench) -> None:
+    bench.ask()
+    ended = NodeOperationStatus(phase=OperationPhase.FAILED, message="given up")
+
+    def end() -> None:
+        bench.api.before_write = lambda: None
+        bench.api.put(msgspec.structs.replace(bench.api.operations["op"], status=ended))
+
+    bench.api.before_write = end
+    await bench.agent().handle("op")
+    assert bench.deeds.done == []
+    assert bench.status == ended
+    assert [one.status for one in bench.ended] == [ended]
+
+
+async def test_an_operation_that_is_deleted_while_it_runs_ends_here_too(bench: Bench) -> None:
+    bench.ask()
+    bench.deeds.after = bench.api.operations.clear
+    agent = bench.agent()
+    async with asyncio.timeout(5):
+        await agent.handle("op")
+    entry = OperationRecord(bench.path).get("op-1")
+    assert entry is not None
+    assert entry.result is not None
+    assert entry.result.phase is OperationPhase.SUCCEEDED
+    assert agent.running is None
+
+
+async def test_what_runs_is_told_while_it_runs_and_not_after(bench: Bench) -> None:
+    bench.ask()
+    agent = bench.agent()
+    told: list[OperationKind | None] = []
+    bench.deeds.before = lambda: told.append(agent.running)
+    await agent.handle("op")
+    assert told == [OperationKind.RESET_GPU]
+    assert agent.running is None
+
+
+async def test_a_result_tells_its_times_and_its_boot_also_when_nothing_was_done(bench: Bench) -> None:
+    bench.ask()
+    bench.deeds.before = lambda: setattr(bench, "now", NOW + dt.timedelta(minutes=1))
+    await bench.agent().handle("op")
+    assert (bench.status.started_at, bench.status.finished_at) == (NOW, NOW + dt.timedelta(minutes=1))
+    assert bench.status.boot_id == "boot-1"
+    bench.ask(operation_id="op-2", cancel=True)
+    await bench.agent().handle("op")
+    assert (bench.status.started_at, bench.status.finished_at) == (None, bench.now)
+    assert bench.status.boot_id == "boot-1"
+
+
+async def test_when_it_was_begun_is_kept_where_its_end_is_uncertain(bench: Bench) -> None:
+    bench.ask()
+    bench.deeds.after = crash
+    with pytest.raises(Crash):
+        await bench.agent().handle("op")
+    bench.now += dt.timedelta(minutes=1)
+    await bench.agent().handle("op")
+    assert bench.status.phase is OperationPhase.UNCERTAIN
+    assert (bench.status.started_at, bench.status.finished_at) == (NOW, bench.now)
+
+
+async def test_a_reboot_that_may_still_come_is_waited_for_until_the_deadline(bench: Bench) -> None:
+    bench.ask(OperationKind.REBOOT)
+    bench.deeds.after = crash
+    with pytest.raises(Crash):
+        await bench.agent().handle("op")
+    bench.now += dt.timedelta(minutes=4)
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    agent = bench.agent()
+    agent._sleep = sleep
+    await agent.handle("op")
+    assert waits == [360.0]
+    assert bench.status.phase is OperationPhase.FAILED
+
+
 async def test_another_agent_that_claimed_it_first_is_left_alone(bench: Bench) -> None:
     bench.ask()
 

@@ -189,11 +189,9 @@ class Operations:
         return status
 
     async def _told_by(self, entry: Entry | None, spec: NodeOperationSpec) -> NodeOperationStatus:
-        """Say how an operation ended that was begun earlier and is not to be begun again."""
+        """Say how an operation ended that was begun earlier, has no result, and is not to be begun again."""
         if entry is None:
             return self._status(OperationPhase.UNCERTAIN, "it was begun, and this node's disk has no record of it")
-        if entry.result is not None:
-            return entry.result
         if spec.kind is not OperationKind.REBOOT:
             return self._status(OperationPhase.UNCERTAIN, "the agent ended while it was carried out")
         if entry.began.boot_id == self._identity.boot_id:

@@ -84,18 +84,12 @@ class OperationRecord:
     def _append(self, line: Began | Ended) -> None:
         is_new = not self._path.exists()
         with self._path.open("ab") as file:
-            # A line that was cut off has no newline: begin a new one, so that this one can be read.
-            file.write(b"" if is_new or file.tell() == 0 or self._ends_well() else b"\n")
-            file.write(_encode(line))
+            # The one before may have been cut off and have no newline: then this one could not be read.
+            file.write((b"\n" if file.tell() else b"") + _encode(line))
             file.flush()
             os.fsync(file.fileno())
         if is_new:
             _sync_folder(self._path.parent)
-
-    def _ends_well(self) -> bool:
-        with self._path.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
     def _load(self) -> None:
         try:
