@@ -130,6 +130,7 @@ async def test_ringing_again_does_nothing(bench: Bench) -> None:
     agent = bench.agent()
     await agent.handle("op")
     await agent.handle("op")
+    assert len(bench.ended) == 1
     await bench.agent().handle("op")
     assert len(bench.deeds.done) == 1
 
@@ -187,6 +188,18 @@ async def test_an_operation_that_somebody_ended_between_read_and_claim_is_not_be
     assert bench.deeds.done == []
     assert bench.status == ended
     assert [one.status for one in bench.ended] == [ended]
+
+
+async def test_a_deed_that_broke_off_is_not_done_again_by_the_same_agent_either(bench: Bench) -> None:
+    bench.ask()
+    bench.deeds.after = crash
+    agent = bench.agent()
+    with pytest.raises(Crash):
+        await agent.handle("op")
+    bench.deeds.after = lambda: None
+    await agent.handle("op")
+    assert len(bench.deeds.done) == 1
+    assert bench.status.phase is OperationPhase.UNCERTAIN
 
 
 async def test_an_operation_that_is_deleted_while_it_runs_ends_here_too(bench: Bench) -> None:

@@ -92,3 +92,13 @@ def test_a_drain_that_nobody_could_count_holds_at_its_deadline_and_says_that() -
     hold = world.status().hold
     assert hold is not None
     assert hold.message == "pods that were not counted remain at the drain's deadline"
+
+
+def test_an_overdue_drain_says_how_many_pods_are_left_and_what_it_waits_for() -> None:
+    world = draining(to_evict=2)
+    world.turn(minutes(10))
+    hold, step = world.status().hold, world.status().next
+    assert hold is not None
+    assert hold.message == "2 pods remain at the drain's deadline: pod ml/zombie"
+    assert step is not None
+    assert step.step == "the remedy, once they are gone or a person approves"

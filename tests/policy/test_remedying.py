@@ -282,3 +282,102 @@ def test_a_proof_of_a_boot_that_is_over_is_not_asked_for_again() -> None:
     world.change("ip-1", boot_id="boot-3")
     world.turn()
     assert "inc-1-p1" not in world.operations
+
+
+def test_an_attempt_that_has_ended_is_not_carried_out_again_while_the_next_one_waits() -> None:
+    twice = Rule(name="twice", faults=("Gpu*",), ladder=(Rung(remedy=Remedy.REBOOT, attempts=2),))
+    world = bad_world(rules=(twice,))
+    to_remedying(world)
+    world.operation("inc-1-a1", OperationPhase.FAILED)
+    world.policies = [policy(mode=Mode.PAUSED, rules=(twice,))]
+    world.turn()
+    assert world.status().attempts[-1].result is AttemptResult.FAILED
+    world.operations.clear()
+    world.turns(2)
+    assert not world.operations
+    assert len(world.reboots()) == 1
+
+
+def test_a_retry_forgets_what_was_tried_and_leaves_what_is_under_way() -> None:
+    one = Rule(name="one", faults=("Gpu*",), ladder=(Rung(remedy=Remedy.REBOOT),))
+    world = bad_world(rules=(one,))
+    to_remedying(world)
+    world.tell("inc-1", retry=command(world.now))
+    world.turn()
+    assert world.phase() is Phase.REMEDYING
+    assert "begun again by ada: because" in world.story()
+    world.operation("inc-1-a1", OperationPhase.FAILED)
+    world.turn()
+    assert world.phase() is Phase.NEEDS_PERSON
+    assert len(world.reboots()) == 1
+
+
+def test_what_a_job_may_have_done_to_the_hardware_again_and_again_is_a_suspicion_against_the_node() -> None:
+    rule = Rule(name="all", faults=("*",), drain=DrainRule(deadline="10m"))
+    world = bad_world(finding(APP, suspected=True), rules=(rule,))
+    world.turns(2)
+    assert world.done(Quarantine)
+    world.change("ip-1", pods=PodsView(to_evict=0, counted_at=world.now + minutes(1)))
+    world.turn()
+    assert world.phase() is Phase.PROVING
+
+
+def test_a_quarantined_node_that_recovered_and_fails_again_while_proving_is_drained_first() -> None:
+    world = bad_world(rules=(Rule(name="slow", faults=("Gpu*",), drain=DrainRule(after="5m")),))
+    world.turns(2)
+    world.says("ip-1")
+    world.turn()
+    world.turn(minutes(2))
+    assert world.phase() is Phase.PROVING
+    world.says("ip-1", finding())
+    world.turn()
+    assert world.phase() is Phase.QUARANTINED
+
+
+def test_that_a_restarting_nodes_agent_is_silent_is_no_news_but_elsewhere_it_is() -> None:
+    world = bad_world()
+    to_remedying(world)
+    world.operation("inc-1-a1", OperationPhase.SUCCEEDED)
+    world.change("ip-1", boot_id="boot-2", agent_fresh=False)
+    world.turns(2)
+    assert world.phase() is Phase.PROVING
+    assert "found: " not in world.story()
+    world = bad_world(rules=(Rule(name="patient", faults=("*",), tolerate="1h"),))
+    world.turn()
+    world.change("ip-1", agent_fresh=False)
+    world.turn()
+    assert "found: AgentSilent on host" in world.story()
+
+
+def test_a_finding_without_any_line_is_taken_down_too() -> None:
+    world = bad_world(finding(evidence=()))
+    world.turn()
+    assert world.status().findings[0].evidence == ""
+
+
+def test_a_machine_in_line_to_be_replaced_after_a_reboot_did_not_help_is_not_reserved_any_more() -> None:
+    world = bad_world()
+    to_remedying(world)
+    marks: list[bool] = []
+
+    def note(it: object) -> bool:
+        if isinstance(it, Quarantine):
+            marks.append(it.reserve)
+        return True
+
+    world.obey = note
+    world.turn()
+    world.operation("inc-1-a1", OperationPhase.FAILED)
+    world.turns(2)
+    assert [it.remedy for it in world.status().attempts] == [Remedy.REBOOT, Remedy.REPLACE]
+    assert marks[0]
+    assert not marks[-1]
+
+
+def test_without_a_policy_the_mark_of_an_ended_episode_goes_and_nothing_else_is_done() -> None:
+    world = bad_world()
+    to_remedying(world)
+    world.policies = []
+    effects = len(world.effects)
+    world.turns(2)
+    assert [type(it).__name__ for it in world.effects[effects:]] == ["Restore", "CancelOperation"]
