@@ -27,11 +27,11 @@ SECOND = "0x2, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0"
 TORN = ", pid=1, name=a, Ch 1"
 
 
-def told(*lines: str, apart: float = 1.0) -> tuple[Finding, ...]:
+def told(*lines: str, apart: float = 1.0, settings: TriageSettings = SETTINGS) -> tuple[Finding, ...]:
     reader = KernelLogReader()
-    state = initial(BootId("b"), SETTINGS)
+    state = initial(BootId("b"), settings)
     for number, line in enumerate(lines):
-        state, _ = step(state, Event(reader.read(line, 1000 + number * apart), {}), SETTINGS)
+        state, _ = step(state, Event(reader.read(line, 1000 + number * apart), {}), settings)
     return findings(state)
 
 
@@ -151,6 +151,13 @@ def test_the_drivers_advice_is_evidence_of_the_fault_that_it_is_about() -> None:
         (one,) = told(*lines)
         assert one.recovery is Recovery.REBOOT
         assert set(one.evidence) == set(lines)
+
+
+def test_advice_that_took_the_place_of_the_riddle_that_it_explains_stands_alone() -> None:
+    advice = xid(154, ", GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)")
+    (one,) = told(xid(999), advice, settings=TriageSettings(max_findings=1))
+    assert one.fault == "GpuRecoveryActionReset"
+    assert one.evidence == (advice,)
 
 
 def test_few_corrected_errors_become_many() -> None:

@@ -162,7 +162,7 @@ def _advise(table: FindingsTable, key: Key, seen: Observation, near: list[tuple[
         return None
     if understood:
         for other, kept in near:
-            if _is_riddle(kept):
+            if other in table.kept and _is_riddle(kept):  # it may have had to make room for the advice
                 table.absorb(key, other, explained=True)
     return key
 
