@@ -202,6 +202,22 @@ async def test_a_deed_that_broke_off_is_not_done_again_by_the_same_agent_either(
     assert bench.status.phase is OperationPhase.UNCERTAIN
 
 
+@pytest.mark.parametrize("kind", [OperationKind.RESET_GPU, OperationKind.REBOOT])
+async def test_what_this_disk_knows_as_begun_is_not_begun_again_whatever_the_api_server_has_forgotten(
+    bench: Bench, kind: OperationKind
+) -> None:
+    bench.ask(kind)
+    bench.deeds.after = crash
+    with pytest.raises(Crash):
+        await bench.agent().handle("op")
+    bench.deeds.after = lambda: None
+    bench.ask(kind)  # as after a restore of etcd from before
+    assert bench.status.phase is OperationPhase.PENDING
+    await bench.agent().handle("op")
+    assert bench.deeds.done == [kind]
+    assert bench.status.phase in {OperationPhase.UNCERTAIN, OperationPhase.FAILED}
+
+
 async def test_an_operation_that_is_deleted_while_it_runs_ends_here_too(bench: Bench) -> None:
     bench.ask()
     bench.deeds.after = bench.api.operations.clear
@@ -218,10 +234,10 @@ async def test_an_operation_that_is_deleted_while_it_runs_ends_here_too(bench: B
 async def test_what_runs_is_told_while_it_runs_and_not_after(bench: Bench) -> None:
     bench.ask()
     agent = bench.agent()
-    told: list[OperationKind | None] = []
-    bench.deeds.before = lambda: told.append(agent.running)
+    told: list[tuple[OperationKind | None, OperationPhase, dt.datetime | None]] = []
+    bench.deeds.before = lambda: told.append((agent.running, bench.status.phase, bench.status.finished_at))
     await agent.handle("op")
-    assert told == [OperationKind.RESET_GPU]
+    assert told == [(OperationKind.RESET_GPU, OperationPhase.RUNNING, None)]
     assert agent.running is None
 
 

@@ -95,10 +95,11 @@ def test_a_long_record_is_shortened_to_its_newest_entries_with_their_results(
     record.begin(began(999))
     lines = path.read_bytes()
     path.write_bytes(lines * (COMPACT_BYTES // len(lines) + 1))
-    synced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
+    synced: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append((os.fstat(fd).st_ino, os.fstat(fd).st_size)))
     OperationRecord(path)
-    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
+    assert synced[0] == (path.stat().st_ino, path.stat().st_size)
+    assert [one for one, _ in synced] == [path.stat().st_ino, tmp_path.stat().st_ino]
     assert path.stat().st_size < len(lines)
     shortened = OperationRecord(path)
     assert [shortened.get(f"op-{number}") for number in (0, 1)] == [None, None]
