@@ -118,7 +118,7 @@ def test_googles_notices_are_read(server: MetadataServer) -> None:
     }
     server.answers[UPCOMING] = (200, json.dumps(window))
     (seen,) = look(server, "gce")["observations"]
-    assert seen["evidence"] == "due=2027-03-01T10:00:00Z kind=SCHEDULED-maintenance status=PENDING"
+    assert seen["evidence"] == "due=2027-03-01T10:00:00Z kind=SCHEDULED-maintenance status=PENDING can be rescheduled"
 
     server.answers[NOW] = (200, "TERMINATE_ON_HOST_MAINTENANCE\n")
     (seen,) = look(server, "gce")["observations"]
@@ -130,3 +130,78 @@ def test_googles_notices_are_read(server: MetadataServer) -> None:
     server.answers[PREEMPTED] = (200, "TRUE")
     (seen,) = look(server, "gce")["observations"]
     assert seen["recovery"] == "replace"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (200, "NONE"),
+        (200, '"NONE"\n'),  # With alt=json it is a JSON string.
+        (200, "{}"),
+        (200, ""),
+        (404, "not found"),
+        (503, '{"error": "no notifications have been received yet, try again later"}'),
+        (200, '{"error": "no notifications have been received yet, try again later"}'),
+    ],
+)
+def test_google_says_in_many_ways_that_nothing_is_planned(server: MetadataServer, answer: tuple[int, str]) -> None:
+    server.answers = {NOW: (200, "NONE"), UPCOMING: answer, PREEMPTED: (200, "FALSE")}
+    read = look(server, "gce")
+    assert (read["observations"], read["covered"], read["blind"]) == ([], ["host"], [])
+
+
+@pytest.mark.parametrize("answer", [(200, '"SOON"'), (200, "[]"), (200, '{"type": "SCHEDULED"}'), (500, "")])
+def test_what_google_says_and_cannot_be_read_ends_nothing(server: MetadataServer, answer: tuple[int, str]) -> None:
+    server.answers = {NOW: (200, "NONE"), UPCOMING: answer, PREEMPTED: (200, "FALSE")}
+    read = look(server, "gce")
+    assert (read["observations"], read["covered"]) == ([], [])
+    assert UPCOMING in read["blind"][0]
+
+
+SNAKE = {
+    "can_reschedule": "true",
+    "latest_window_start_time": "2027-03-01T10:00:01Z",
+    "maintenance_reasons": ["FAILURE_GPU_XID", "FAILURE_GPU"],
+    "maintenance_status": "ONGOING",
+    "type": "UNSCHEDULED",
+    "window_end_time": "2027-03-01T14:00:01Z",
+    "window_start_time": "2027-03-01T10:00:01Z",
+}
+
+
+@pytest.mark.parametrize("window", [SNAKE, {"Upcoming maintenance": SNAKE}, {"upcomingMaintenance": SNAKE}])
+def test_googles_window_is_read_in_snake_case_and_inside_an_object(
+    server: MetadataServer, window: dict[str, object]
+) -> None:
+    server.answers = {NOW: (200, "NONE"), UPCOMING: (200, json.dumps(window)), PREEMPTED: (200, "FALSE")}
+    (seen,) = look(server, "gce")["observations"]
+    assert seen["evidence"] == (
+        "due=2027-03-01T10:00:01Z kind=UNSCHEDULED-maintenance status=ONGOING "
+        "reasons=FAILURE_GPU_XID,FAILURE_GPU can be rescheduled"
+    )
+
+
+def test_an_event_without_an_end_and_one_with_another_form_of_time_are_told_with_their_time(
+    server: MetadataServer,
+) -> None:
+    stop = {
+        "NotBefore": "1 Jan 2027 02:00:00 GMT",
+        "Code": "instance-stop",
+        "Description": "The instance is running on degraded hardware",
+        "EventId": "instance-event-07a1c1c08b77d4bf1",
+        "State": "active",
+    }
+    announce(server, stop)
+    (seen,) = look(server)["observations"]
+    assert seen["evidence"].startswith("due=2027-01-01T02:00:00Z kind=instance-stop")
+    assert seen["recovery"] == "replace"
+    announce(server, stop | {"NotBefore": "2027-01-01T02:00:00Z"})
+    assert look(server)["observations"][0]["evidence"].startswith("due=2027-01-01T02:00:00Z")
+
+
+def test_of_two_events_the_one_that_is_over_is_left_out(server: MetadataServer) -> None:
+    done = REBOOT | {"Code": "instance-retirement", "State": "completed", "Description": "[Completed] retired"}
+    announce(server, done, REBOOT)
+    (seen,) = look(server)["observations"]
+    assert "instance-retirement" not in seen["evidence"]
+    assert seen["recovery"] == "none"

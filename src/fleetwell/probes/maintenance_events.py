@@ -21,6 +21,7 @@ PREEMPTED = "/computeMetadata/v1/instance/preempted"
 MACHINE_IS_LEFT = frozenset({"instance-retirement", "instance-stop"})
 """EC2 events after which this machine is not the node's any more; the others are over after a reboot."""
 _OVER = frozenset({"completed", "canceled", "cancelled"})
+_OVER_AT_GOOGLE = frozenset({"COMPLETED", "COMPLETE", "CANCELLED", "CANCELED"})
 _ISO = "%Y-%m-%dT%H:%M:%SZ"
 _NONE = {"", "NONE"}
 
@@ -76,16 +77,28 @@ def gce_now(body: str) -> list[Notice]:
 
 
 def gce_upcoming(body: str) -> list[Notice]:
-    """Read Google's notice of a maintenance that is planned."""
-    window = _parsed(body, dict)
-    status = _word(window, "maintenanceStatus") or _word(window, "maintenance_status")
-    if not window or "error" in window or status.upper() in {"COMPLETED", "COMPLETE", "CANCELLED", "CANCELED"}:
+    """Read Google's notice of a maintenance that is planned.
+
+    Without one the server answers with an error, an empty object or the word NONE, by machine type and time. Names of
+    fields are in camel or snake case, and the whole may lie in an object of its own.
+    """
+    if body.strip().strip('"').upper() in _NONE:
         return []
-    begins = _word(window, "windowStartTime") or _word(window, "window_start_time")
+    window = _parsed(body, dict)
+    if len(window) == 1 and isinstance(inner := next(iter(window.values())), dict):
+        window = inner
+    fields = {str(name).replace("_", "").lower(): value for name, value in window.items()}
+    status = _word(fields, "maintenancestatus")
+    if not fields or "error" in fields or status.upper() in _OVER_AT_GOOGLE:
+        return []
+    begins = _word(fields, "windowstarttime") or _word(fields, "starttime")
     if not begins:
         raise ValueError(f"upcoming-maintenance has no windowStartTime: {body[:80]!r}")
-    kind = _word(window, "type") or "MAINTENANCE"
-    return [Notice(f"{kind}-maintenance", _iso_time(begins), "none", f"status={status or '?'}")]
+    kind = _word(fields, "type") or "MAINTENANCE"
+    reasons = fields.get("maintenancereasons")
+    why = f" reasons={','.join(str(one) for one in reasons)[:200]}" if isinstance(reasons, list) and reasons else ""
+    movable = " can be rescheduled" if _word(fields, "canreschedule").upper() == "TRUE" else ""
+    return [Notice(f"{kind}-maintenance", _iso_time(begins), "none", f"status={status or '?'}{why}{movable}")]
 
 
 def gce_preempted(body: str) -> list[Notice]:
@@ -108,15 +121,15 @@ def _word(row: object, name: str) -> str:
 
 
 def _ec2_time(said: str) -> float | None:
-    """Read ``21 Jan 2019 09:00:43 GMT``; a time that cannot be read could be any, so it is taken as now."""
+    """Read ``21 Jan 2019 09:00:43 GMT``, or ISO 8601, which stand-ins of the server use."""
     try:
         return dt.datetime.strptime(said, "%d %b %Y %H:%M:%S GMT").replace(tzinfo=dt.UTC).timestamp()
     except ValueError:
-        return None
+        return _iso_time(said)
 
 
 def _iso_time(said: str) -> float | None:
-    """Read ISO 8601, as UTC where it does not say; taken as now where it cannot be read."""
+    """Read ISO 8601, as UTC where it does not say; what cannot be read could be any time, so it is taken as now."""
     try:
         moment = dt.datetime.fromisoformat(said)
     except ValueError:
