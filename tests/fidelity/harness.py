@@ -15,7 +15,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from fidelity import smi
+from fidelity import machine, smi
 from fleetwell.cli import cli
 
 FOLDER = Path(__file__).parent / "cases"
@@ -105,8 +105,8 @@ def _write(path: Path, value: Any) -> Path:
     if isinstance(value, str):
         path.write_text(value, encoding="utf-8", newline="")
         return path
-    if "tree" in value:
-        for name, text in value["tree"].items():
+    if "tree" in value or "machine" in value:
+        for name, text in (value.get("tree") or machine.tree(value["machine"])).items():
             file = path / name
             file.parent.mkdir(parents=True, exist_ok=True)
             if text.startswith("-> "):

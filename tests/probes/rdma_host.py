@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from fleetwell.probes import infiniband, nic_counters, nic_tree, sysfs
@@ -56,6 +57,22 @@ class RdmaHost:
         folder.mkdir(parents=True)
         (folder / "device").symlink_to(self.root / device)
         self.port(name, rate=rate, link_layer=layer, state="4: ACTIVE", phys_state="5: LinkUp")
+
+    def second_device(self, name: str, pci: str, *, rate: str) -> None:
+        """Add an RDMA device that has no PCI function of its own: it lies below another's, or nowhere."""
+        folder = self.root / "sys/class/infiniband" / name
+        folder.mkdir(parents=True)
+        if pci:
+            (folder / "device").symlink_to(self.root / f"sys/devices/pci0000:00/{pci}")
+        self.port(name, rate=rate, link_layer="Ethernet", state="4: ACTIVE", phys_state="5: LinkUp")
+
+    def remove(self, path: str) -> None:
+        """Remove a link, a file or a folder."""
+        where = self.root / path
+        if where.is_symlink() or where.is_file():
+            where.unlink()
+        else:
+            shutil.rmtree(where)
 
     def port(self, name: str, **attributes: object) -> None:
         for attribute, value in attributes.items():

@@ -99,3 +99,58 @@ def test_efa_interfaces_are_compared_too(host: RdmaHost) -> None:
     assert host.faults() == []
     host.port("rdmap2s0", rate="100 Gb/sec (4X EDR)")
     assert host.faults() == [("NicDegraded", "nic/rdmap2s0")]
+
+
+def test_the_rate_that_must_be_is_the_rails_and_not_the_front_ends(host: RdmaHost) -> None:
+    host.rails(8)
+    host.adapter("mlx5_an0", "0000:40:00.0", ids=("0x15b3", "0x101a"), layer="Ethernet", rate="40 Gb/sec (4X QDR)")
+    host.told = {"infiniband_gbps": 400}
+    assert host.faults() == []
+    host.port("mlx5_3", rate="200 Gb/sec (2X NDR)")
+    assert host.faults() == SLOW
+
+
+def test_on_ethernet_alone_the_kind_that_reaches_the_rate_is_bound_by_it(host: RdmaHost) -> None:
+    for number in range(8):
+        host.adapter(f"mlx5_{number}", f"0000:{number + 16:02x}:00.0", layer="Ethernet")
+    host.adapter("mlx5_8", "0000:40:00.0", ids=("0x15b3", "0x101d"), layer="Ethernet", rate="100 Gb/sec (4X EDR)")
+    host.told = {"infiniband_gbps": 400}
+    assert host.faults() == []
+    for number in range(8):
+        host.port(f"mlx5_{number}", rate="200 Gb/sec (4X HDR)")
+    assert len(host.faults()) == 8
+
+
+def test_equal_boards_beyond_those_that_were_asked_for_may_be_on_a_slower_network(host: RdmaHost) -> None:
+    host.rails(10)
+    for name in ("mlx5_8", "mlx5_9"):
+        host.port(name, rate="200 Gb/sec (4X HDR)")
+    assert len(host.once()) == 2
+    host.told = {"expected_infiniband": 8, "infiniband_up": 8, "infiniband_gbps": 400}
+    assert host.faults() == []
+    host.port("mlx5_0", rate="200 Gb/sec (4X HDR)")
+    assert ("NicDegraded", "nic/mlx5_0") in host.faults()
+
+
+@pytest.mark.parametrize("rate", ["50 Gb/sec (1X HDR)", "10 Gb/sec (4X SDR)", "10 Gb/sec (4X)"])
+def test_what_no_sound_infiniband_link_shows_is_a_fault_without_any_neighbour(host: RdmaHost, rate: str) -> None:
+    host.rails(1, rate=rate)
+    assert host.once() == [("NicDegraded", "nic/mlx5_0")]
+    host.port("mlx5_0", link_layer="Ethernet")
+    assert host.once() == []  # There one lane is a form like others.
+
+
+def test_an_equal_adapter_in_a_slot_of_fewer_lanes_is_as_well_as_it_can_be(host: RdmaHost) -> None:
+    host.rails(4)
+    host.link("0000:13:00.0", "32.0 GT/s PCIe", 8)
+    assert host.once() == SLOW
+    host.put("sys/devices/pci0000:00/max_link_speed", "32.0 GT/s PCIe")
+    host.put("sys/devices/pci0000:00/max_link_width", 8)
+    assert host.once() == SLOW  # Others have more than that: it is made up.
+    for pci in ("0000:10:00.0", "0000:11:00.0", "0000:12:00.0"):
+        host.link(pci, "32.0 GT/s PCIe", 8)
+    assert host.once() == []
+    host.put("sys/devices/pci0000:00/max_link_width", 32)
+    assert host.once() == []  # No slot has x32.
+    host.put("sys/devices/pci0000:00/max_link_width", 16)
+    assert len(host.once()) == 4

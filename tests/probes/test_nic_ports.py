@@ -60,6 +60,45 @@ def test_the_second_port_of_a_card_may_have_no_cable(host: RdmaHost) -> None:
     assert host.once() == []
 
 
+def test_the_second_port_must_be_up_where_nearly_all_equal_cards_have_it_up(host: RdmaHost) -> None:
+    host.rails(8)
+    for number in range(8):
+        host.adapter(f"mlx5_{number + 8}", f"0000:{number + 16:02x}:00.1")
+    cut(host, "mlx5_11")
+    assert host.once() == [("NicDown", "nic/mlx5_11")]
+    for number in range(8, 11):
+        cut(host, f"mlx5_{number}")
+    assert host.once() == []
+
+
+def test_an_adapter_of_many_ports_is_compared_port_by_port(host: RdmaHost) -> None:
+    host.rails(8)
+    for number in range(8):
+        for port in (2, 3):
+            for name, value in (("state", "4: ACTIVE" if port == 2 else "1: DOWN"), ("link_layer", "InfiniBand")):
+                host.put(f"sys/class/infiniband/mlx5_{number}/ports/{port}/{name}", value)
+    host.told = {"expected_infiniband": 8, "infiniband_up": 8}
+    assert host.once() == []
+    assert host.faults() == []
+    host.put("sys/class/infiniband/mlx5_4/ports/2/state", "1: DOWN")
+    assert host.once() == [("NicDown", "nic/mlx5_4")]
+    host.faults()
+    assert host.faults(300) == [("NicDown", "nic/mlx5_4")]
+    blind = json.loads(host.look()[1].encode())["blind"]
+    assert len(blind) == 8  # One line for each adapter, however many ports it has.
+
+
+def test_adapters_beside_the_rails_neither_stand_for_one_that_is_down_nor_are_blamed_for_it(host: RdmaHost) -> None:
+    host.rails(8)
+    for number, state in ((8, "4: ACTIVE"), (9, "1: DOWN")):
+        host.adapter(f"mlx5_{number}", f"0000:{number + 48:02x}:00.0", ids=("0x15b3", "0x101b"))
+        host.port(f"mlx5_{number}", state=state)
+    cut(host, "mlx5_2")
+    host.told = {"expected_infiniband": 8, "infiniband_up": 8}
+    host.faults()
+    assert host.faults(300) == [("NicDown", "nic/mlx5_2")]
+
+
 def test_the_operator_may_say_how_many_must_be_up(host: RdmaHost) -> None:
     host.rails(3)
     cut(host, "mlx5_2")

@@ -27,6 +27,7 @@ COMES_LATE = frozenset(
         "GpuMissing",
         "EfaMissing",
         "EfaInitFailed",
+        "NicInitFailed",
         "NicMissing",
         "NicDriverMissing",
         "NicDriverConflict",

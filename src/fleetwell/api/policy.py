@@ -170,7 +170,7 @@ class Expected(_Spec, frozen=True, kw_only=True, omit_defaults=True):
     efa: Count | None = None
     """How many EFA interfaces."""
     infiniband: Count | None = None
-    """How many InfiniBand and RoCE adapters, each with a port that is up."""
+    """How many InfiniBand adapters, or RoCE adapters where there is no InfiniBand, each with a port that is up."""
 
 
 class Limits(_Spec, frozen=True, kw_only=True):

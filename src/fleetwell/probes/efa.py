@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from fleetwell.probes import nic_counters, nic_drivers, nic_links
+from fleetwell.probes import nic_bus, nic_counters, nic_drivers, nic_links
 from fleetwell.probes.nic_memory import NicMemory
-from fleetwell.probes.nic_tree import EFA_DRIVER, Adapter, adapters, efa_on_bus
-from fleetwell.probes.pci import DEVICES
+from fleetwell.probes.nic_tree import EFA_DRIVER, Adapter, adapters
 from fleetwell.probes.report import Report
 
 PROBE = "efa"
@@ -41,11 +40,10 @@ def look(
     if read is None:
         read = adapters(host_root, nic_counters.wanted(table))
     found = [adapter for adapter in read if adapter.is_efa]
-    bound = {adapter.pci for adapter in found}
-    unbound = [address for address in efa_on_bus(host_root / DEVICES) if address not in bound]
+    idle = nic_bus.efa(host_root, {adapter.pci for adapter in found})
     if any(adapter.pci == adapter.name for adapter in found):
-        unbound = []  # A tree that does not say which of them is at which address.
-    if not found and not unbound and not expected:
+        idle = []  # A tree that does not say which of them is at which address.
+    if not found and not idle and not expected:
         seen.absent("no EFA interface")
         return seen
     if memory is None:
@@ -55,9 +53,9 @@ def look(
     for adapter in found:
         seen.nic(adapter.name, adapter.pci, EFA_DRIVER)
         seen.covers(f"nic/{adapter.name}", f"nic/pci-{adapter.pci}")
-    explained = nic_drivers.judge_unbound(seen, host_root, EFA_DRIVER, unbound)
+    explained = nic_drivers.judge_efa(seen, host_root, idle)
     nic_drivers.judge_verbs(seen, host_root, found)
-    _count(seen, expected, [adapter.name for adapter in found], known, unbound, len(unbound) if explained else 0)
+    _count(seen, expected, [adapter.name for adapter in found], known, [one.address for one in idle], explained)
     nic_links.judge(seen, found, memory, gbps)
     nic_counters.judge(seen, found, memory, table)
     return seen

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from fleetwell.probes import nic_counters, nic_drivers, nic_links, nic_ports
+from fleetwell.probes import nic_bus, nic_counters, nic_drivers, nic_links, nic_ports, nic_sets
+from fleetwell.probes.nic_bus import Idle
 from fleetwell.probes.nic_memory import NicMemory
 from fleetwell.probes.nic_tree import Adapter, adapters
 from fleetwell.probes.report import Report
@@ -40,8 +42,11 @@ def look(
     table = nic_counters.limits()
     if read is None:
         read = adapters(host_root, nic_counters.wanted(table))
-    found = [adapter for adapter in read if not adapter.is_efa]
-    if not found and not expected:
+    found = [adapter for adapter in read if not adapter.is_efa and adapter.is_physical]
+    idle = nic_bus.mellanox(host_root, {adapter.pci for adapter in read})
+    if any(adapter.pci == adapter.name for adapter in found):
+        idle = []  # A tree that does not say which of them is at which address.
+    if not found and not expected and all(one.lives for one in idle):
         seen.absent("no InfiniBand or RoCE adapter")
         return seen
     stands_alone = memory is None
@@ -52,9 +57,9 @@ def look(
         seen.nic(adapter.name, adapter.pci, adapter.driver)
         seen.covers(f"nic/{adapter.name}", f"nic/pci-{adapter.pci}")
     nic_drivers.judge_verbs(seen, host_root, found)
-    _count(seen, expected, found, known)
+    _count(seen, host_root, _Wanted(expected, must_be_up), found, idle, known)
     nic_ports.judge(seen, found, memory, must_be_up)
-    nic_links.judge(seen, found, memory, gbps)
+    nic_links.judge(seen, found, memory, gbps, must_be_up)
     nic_counters.judge(seen, found, memory, table)
     if stands_alone:
         settle(seen, memory)
@@ -64,16 +69,38 @@ def look(
 settle = nic_ports.settle
 
 
-def _count(seen: Report, expected: int | None, found: list[Adapter], known: Mapping[str, str]) -> None:
+class _Wanted(NamedTuple):
+    """How many adapters there must be."""
+
+    most: int | None
+    """From whatever tells it; the most that were ever seen, where nobody said it."""
+    said: int | None
+    """As somebody said it, who meant the rails."""
+
+
+def _count(
+    seen: Report, host_root: Path, wanted: _Wanted, found: list[Adapter], idle: list[Idle], known: Mapping[str, str]
+) -> None:
     there = {adapter.pci for adapter in found}
+    held = nic_drivers.held(host_root, idle)
     gone = {name: address for name, address in known.items() if address not in there}
-    if expected is None or len(found) >= expected:
+    expected = wanted.most or 0
+    there_are, missing = len(found), max(0, expected - len(found))
+    if wanted.said is not None:
+        meant, missing = nic_sets.meant(found, wanted.said) if found else ([], wanted.said)
+        there_are = len(meant)
+    else:
+        # Bonded to another one, moved into a pod's network namespace, or its RDMA switched off: it is there.
+        missing -= sum(address in held for address in gone.values())
+    missing -= nic_drivers.judge_mellanox(seen, host_root, idle, found, missing)
+    if missing <= 0:
         seen.covers(*(f"nic/{name}" for name in gone))
         return
-    said = f"{len(found)} InfiniBand or RoCE adapters of the {expected} that this machine must have"
+    said = f"{there_are} InfiniBand or RoCE adapters of the {expected} that this machine must have"
     named = {f"nic/{adapter.name}" for adapter in found}
-    if len(gone) == expected - len(found) and not any(f"nic/{name}" in named for name in gone):
-        for name, address in gone.items():
+    lost = {name: address for name, address in gone.items() if address not in held}
+    if len(lost) == missing and not any(f"nic/{name}" in named for name in lost):
+        for name, address in lost.items():
             seen.fault("NicMissing", f"nic/{name}", f"{said}; none at {address}")
     else:
         seen.fault("NicMissing", "host", said)

@@ -42,7 +42,7 @@ class Expected(msgspec.Struct, frozen=True):
     nics: int | None = None
     """EFA interfaces."""
     infiniband: int | None = None
-    """InfiniBand and RoCE adapters."""
+    """InfiniBand and RoCE adapters: the rails, where somebody said it; all of them, where it is what was seen."""
     efa_gbps: float | None = None
     infiniband_gbps: float | None = None
     infiniband_up: int | None = None

@@ -7,15 +7,15 @@ that a switch may restart; three times down and up within twelve hours.
 
 from __future__ import annotations
 
+from fleetwell.probes import nic_sets
 from fleetwell.probes.nic_counters import CARRIER, DOWNS
 from fleetwell.probes.nic_memory import NicMemory, PortMemory
+from fleetwell.probes.nic_sets import MOST, RAILS
 from fleetwell.probes.nic_tree import Adapter, Port
 from fleetwell.probes.report import Report
 
 DOWN_FOR = 240.0
 FLAPS = 3
-RAILS = 4
-"""From so many equal ports on, of which three quarters are up, one that is down is out of line."""
 
 
 def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, expected: int | None) -> None:
@@ -23,23 +23,33 @@ def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, expected: in
 
     :param expected: how many adapters must be up, where somebody said so.
     """
-    real = [adapter for adapter in adapters if not adapter.is_virtual_function]
-    up = sum(any(port.is_up for port in adapter.ports) for adapter in real)
-    for adapter in real:
+    needed = _Needed(adapters, expected)
+    for adapter in adapters:
+        idle: list[Port] = []
         for port in adapter.ports:
             key = adapter.key(port)
             kept, lasting = memory.port(key), memory.best(key)
             flaps = _flaps(port, kept, memory)
             if port.is_up:
                 kept.down_since, lasting.active = None, True
-            elif _must_be_up(adapter, port, real, was=lasting.active, up=up, expected=expected):
+            elif needed.must_be_up(adapter, port, was=lasting.active):
                 kept.down_since = memory.now if kept.down_since is None else kept.down_since
                 _down(seen, adapter, port, memory, kept.down_since)
             else:
-                seen.blind(f"{adapter.name} port {port.number} is {port.state or '?'}, and was never seen up here")
+                idle.append(port)
             if flaps >= FLAPS:
                 evidence = f"port {port.number} went down and came up {flaps} times within twelve hours"
                 seen.fault("NicFlapping", f"nic/{adapter.name}", evidence)
+        _say_idle(seen, adapter, idle)
+
+
+def _say_idle(seen: Report, adapter: Adapter, ports: list[Port]) -> None:
+    """Show in one line the ports of an adapter of which nobody knows whether they should be up: it may have a dozen."""
+    if ports:
+        numbers = ", ".join(port.number for port in ports)
+        states = ", ".join(sorted({port.state or "?" for port in ports}))
+        verb = "is" if len(ports) == 1 else "are"
+        seen.blind(f"{adapter.name} port {numbers} {verb} {states}, and was never seen up here")
 
 
 def settle(seen: Report, memory: NicMemory) -> None:
@@ -65,18 +75,51 @@ def _down(seen: Report, adapter: Adapter, port: Port, memory: NicMemory, since: 
         memory.waiting.append((component, said))
 
 
-def _must_be_up(adapter: Adapter, port: Port, real: list[Adapter], *, was: bool, up: int, expected: int | None) -> bool:
-    if expected is not None and up >= expected:
-        return False
-    if was:
-        return True
-    if any(one.is_up for other in real if other.card == adapter.card for one in other.ports):
-        return False  # The second port of a card: often without a cable.
-    if expected is not None:
-        return True
-    equals = [one for other in real if other.model == adapter.model for one in other.ports]
-    alike = [one for one in equals if one.link_layer == port.link_layer]
-    return len(alike) >= RAILS and sum(one.is_up for one in alike) >= 0.75 * len(alike)
+class _Needed:
+    """Tells which ports must be up.
+
+    :param expected: how many adapters, where somebody said so.
+    """
+
+    def __init__(self, adapters: list[Adapter], expected: int | None) -> None:
+        self._expected = expected
+        rails, _ = nic_sets.meant(adapters, expected) if expected is not None else (adapters, 0)
+        self._rails = {adapter.name for adapter in rails}
+        self._up = {adapter.name for adapter in rails if any(port.is_up for port in adapter.ports)}
+        self._cards_up = {adapter.card for adapter in rails if adapter.name in self._up}
+        self._places: dict[tuple[str, str, str, str], list[bool]] = {}
+        for adapter in adapters:
+            for port in adapter.ports:
+                self._places.setdefault(_place(adapter, port), []).append(port.is_up)
+
+    def must_be_up(self, adapter: Adapter, port: Port, *, was: bool) -> bool:
+        """Say whether a port that is down should not be.
+
+        :param was: whether it was ever up on this machine.
+        """
+        if self._expected is None:
+            return was or self._is_up_elsewhere(adapter, port)
+        if adapter.name not in self._rails:
+            return False
+        enough = len(self._up) >= self._expected
+        if adapter.name in self._up:  # Adapters were asked for and not ports: of these the others tell more.
+            return self._is_up_elsewhere(adapter, port) or (was and not enough)
+        if enough:
+            return False
+        if not was and adapter.card in self._cards_up and len(self._rails) > self._expected:
+            return False  # The second port of a card: often without a cable.
+        told = any(self._is_up_elsewhere(adapter, one) for one in adapter.ports)
+        return was or not told or self._is_up_elsewhere(adapter, port)
+
+    def _is_up_elsewhere(self, adapter: Adapter, port: Port) -> bool:
+        alike = self._places[_place(adapter, port)]
+        return len(alike) >= RAILS and sum(alike) >= MOST * len(alike)
+
+
+def _place(adapter: Adapter, port: Port) -> tuple[str, str, str, str]:
+    """What the same port of the other equal cards has in common with it: the second one is often without a cable."""
+    _, dot, function = adapter.pci.rpartition(".")
+    return adapter.model, port.link_layer, function if dot else "", port.number
 
 
 def _flaps(port: Port, kept: PortMemory, memory: NicMemory) -> int:

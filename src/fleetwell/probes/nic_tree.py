@@ -1,4 +1,4 @@
-"""Reads the RDMA devices of a host out of sysfs: what they are, how their ports and their PCIe links stand.
+"""Reads the RDMA devices of a host out of sysfs: what they are, and how their ports and PCIe links stand.
 
 It reads and does not judge. What is absent stays absent: a counter that a driver does not have is neither zero nor a
 fault. Runs inside the child :mod:`fleetwell.probes.sysfs`, so it imports as little as it can.
@@ -11,6 +11,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetwell.probes import pcie_link
+from fleetwell.probes.attribute import text
+from fleetwell.probes.pcie_link import PcieLink
+
 CLASS = "sys/class/infiniband"
 EFA_DRIVER = "efa"
 AMAZON = "0x1d0f"
@@ -18,34 +22,15 @@ EFA_DEVICE_PREFIX = "0xefa"
 """EFA's PCI device numbers: 0xefa0 to 0xefa3 so far."""
 ACTIVE = "ACTIVE"
 ETHERNET = "Ethernet"
+INFINIBAND = "InfiniBand"
+SOFTWARE = ("rxe", "siw", "smi")
+"""How devices without hardware of their own are named: soft RoCE and soft iWARP, which run over any network card, and
+the management device of an InfiniBand adapter that has several planes."""
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _RATE = re.compile(r"([0-9.]+) Gb/sec(?: \((\d+)X)?")
-_SPEED = re.compile(r"([0-9.]+) GT/s")
-_WIDEST = 32
-
-
-class PcieLink(NamedTuple):
-    """A device's link to the bus; 0 where sysfs does not say."""
-
-    speed: float
-    """GT/s of a lane."""
-    lanes: int
-    can_speed: float
-    """What the device itself can have."""
-    can_lanes: int
-    slot_speed: float = 0.0
-    """What the port above it can have; a virtual machine often does not see one."""
-    slot_lanes: int = 0
-
-    @property
-    def gbps(self) -> float:
-        """What the link carries, in Gb/s, the line code taken off."""
-        code = 0.8 if self.speed < 8 else 128 / 130
-        return self.speed * self.lanes * code
-
-    def __str__(self) -> str:
-        return f"{self.speed:g} GT/s x{self.lanes}"
+_SUBFUNCTION = re.compile(r"\.sf\.[0-9]+$")
+_VIRTUAL = "/devices/virtual/"
 
 
 class Port(NamedTuple):
@@ -82,7 +67,14 @@ class Adapter(NamedTuple):
     counters: dict[str, int]
     """The device's own counters, those that were asked for and are there."""
     is_efa: bool
-    is_virtual_function: bool
+    is_physical: bool
+    """Whether it is an adapter of its own: no virtual or sub-function of one that stands beside it, no device of
+    software, no second device of one function."""
+
+    @property
+    def is_infiniband(self) -> bool:
+        """Whether it is on an InfiniBand network, and not on Ethernet."""
+        return any(port.link_layer == INFINIBAND for port in self.ports)
 
     @property
     def card(self) -> str:
@@ -102,43 +94,35 @@ def adapters(host_root: Path, counters: frozenset[str]) -> list[Adapter]:
     folder = host_root / CLASS
     if not folder.is_dir():
         return []
-    return [_adapter(entry, counters) for entry in sorted(folder.iterdir()) if entry.is_dir()]
+    read = [_adapter(entry, counters) for entry in sorted(folder.iterdir()) if entry.is_dir()]
+    return [_alone_on_its_function(adapter, read) for adapter in read]
 
 
-def text(path: Path) -> str:
-    """Read one attribute; empty when it cannot be read."""
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(file, 4096).decode(errors="replace").strip()  # A thousand of these make a look.
-    except OSError:
-        return ""
-    finally:
-        os.close(file)
+def bound_driver(device: Path) -> str:
+    """Tell which driver has a PCI device. In a copied tree the link may be gone: the device says it by itself then."""
+    if (device / "driver").is_symlink():
+        return Path(os.path.realpath(device / "driver")).name
+    return _said(device).get("DRIVER", "")
 
 
-def efa_on_bus(devices: Path) -> list[str]:
-    """Give the PCI addresses of EFA devices, whether a driver has them or not."""
-    if not devices.is_dir():
-        return []
-    return [
-        device.name
-        for device in sorted(devices.iterdir())
-        if text(device / "vendor") == AMAZON and text(device / "device").startswith(EFA_DEVICE_PREFIX)
-    ]
+def _alone_on_its_function(adapter: Adapter, read: list[Adapter]) -> Adapter:
+    """Of several devices on one PCI function one is the adapter."""
+    beside = [other for other in read if other.pci == adapter.pci and other.is_physical]
+    first = min(beside, key=lambda other: other.name, default=adapter)
+    return adapter if not adapter.is_physical or adapter is first else adapter._replace(is_physical=False)
+
+
+def _said(device: Path) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in text(device / "uevent").splitlines())
 
 
 def _adapter(entry: Path, counters: frozenset[str]) -> Adapter:
     device = entry / "device"
     real = Path(os.path.realpath(device))
-    # In a copied tree links may have become folders: the device says by itself then who and where it is.
-    said = dict(line.partition("=")[::2] for line in text(device / "uevent").splitlines())
-    linked = Path(os.path.realpath(device / "driver")).name if (device / "driver").is_symlink() else ""
-    driver = linked or said.get("DRIVER", "")
+    driver = bound_driver(device)
     vendor, number = text(device / "vendor"), text(device / "device")
-    address = real.name if _ADDRESS.fullmatch(real.name) else said.get("PCI_SLOT_NAME", "")
+    # In a copied tree links may have become folders: the device says by itself then where it is.
+    address = real.name if _ADDRESS.fullmatch(real.name) else _said(device).get("PCI_SLOT_NAME", "")
     net = _netdevs(device)
     ports = entry / "ports"
     numbers = sorted(port.name for port in ports.iterdir()) if ports.is_dir() else []
@@ -148,11 +132,21 @@ def _adapter(entry: Path, counters: frozenset[str]) -> Adapter:
         driver=driver,
         model="/".join((vendor, number, text(device / "subsystem_device"))),
         ports=tuple(_port(ports / one, counters, net, index) for index, one in enumerate(numbers)),
-        link=_link(real, has_slot=real.name == address),
+        link=pcie_link.read(real, has_slot=real.name == address),
         counters=_counters(entry / "hw_counters", counters),
         is_efa=driver == EFA_DRIVER or vendor == AMAZON,
-        is_virtual_function=(device / "physfn").exists(),
+        is_physical=not (
+            entry.name.startswith(SOFTWARE)
+            or _VIRTUAL in os.path.realpath(entry)
+            or _SUBFUNCTION.search(real.name)
+            or is_virtual_function(device)
+        ),
     )
+
+
+def is_virtual_function(device: Path) -> bool:
+    """Whether the physical function stands beside it; in a virtual machine it does not, and this one is the adapter."""
+    return (device / "physfn").exists() or (device / "physfn").is_symlink()
 
 
 def _netdevs(device: Path) -> list[Path]:
@@ -194,25 +188,3 @@ def _counters(folder: Path, wanted: frozenset[str]) -> dict[str, int]:
         if said.isdigit():
             found[name] = int(said)
     return found
-
-
-def _link(device: Path, *, has_slot: bool) -> PcieLink:
-    slot = device.parent if has_slot else device / "none"
-    return PcieLink(
-        speed=_speed(text(device / "current_link_speed")),
-        lanes=_lanes(text(device / "current_link_width")),
-        can_speed=_speed(text(device / "max_link_speed")),
-        can_lanes=_lanes(text(device / "max_link_width")),
-        slot_speed=_speed(text(slot / "max_link_speed")),
-        slot_lanes=_lanes(text(slot / "max_link_width")),
-    )
-
-
-def _speed(said: str) -> float:
-    match = _SPEED.match(said)
-    return float(match[1]) if match else 0.0
-
-
-def _lanes(said: str) -> int:
-    """Read a width; a device that fell off the bus shows 63, and a virtual one 0 or 255."""
-    return int(said) if said.isdigit() and 0 < int(said) <= _WIDEST else 0

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetwell.probes import pcie_link
+from fleetwell.probes.attribute import text
+from fleetwell.probes.nic_tree import is_virtual_function
+from fleetwell.probes.pcie_link import PcieLink
 from fleetwell.probes.report import Report
 
 PROBE = "pci"
 NVIDIA = "0x10de"
 GPU_CLASSES = ("0x0300", "0x0302")
 """VGA controller and 3D controller: data-centre GPUs are the latter."""
-WIDEST = 32
-"""Lanes that a link can have: a device that fell off the bus shows 63."""
 DEVICES = "sys/bus/pci/devices"
 
 
@@ -45,25 +47,23 @@ def look(host_root: Path, expected: int | None, known: dict[str, str]) -> Report
 
 
 def gpu_devices(folder: Path) -> list[Path]:
-    """Give the NVIDIA GPUs among the devices of a bus, by address."""
+    """Give the NVIDIA GPUs among the devices of a bus, by address.
+
+    A virtual function of one that stands beside it is no GPU: it would stand for a missing one, and its registers begin
+    with ones by the standard (SR-IOV: its numbers are those of the physical function).
+    """
     return [
         device
         for device in sorted(folder.iterdir())
-        if attribute(device, "vendor") == NVIDIA and attribute(device, "class")[:6] in GPU_CLASSES
+        if text(device / "vendor") == NVIDIA
+        and text(device / "class")[:6] in GPU_CLASSES
+        and not is_virtual_function(device)
     ]
 
 
 def unnamed(address: str) -> str:
     """Name a GPU whose UUID is not known, as the kernel log's reader does: without the function number."""
     return f"pci-{address.partition('.')[0]}"
-
-
-def attribute(device: Path, name: str) -> str:
-    """Read one attribute of a device; empty when it cannot be read."""
-    try:
-        return (device / name).read_text(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _answers(seen: Report, component: str, device: Path) -> None:
@@ -80,22 +80,34 @@ def _answers(seen: Report, component: str, device: Path) -> None:
 
 
 def _widths(seen: Report, components: dict[str, str], gpus: list[Path]) -> None:
-    """Compare link widths: a riser or a virtual slot may rightly be narrow, but then it is so for all equal GPUs.
+    """Compare link widths with what slots can have and equal GPUs have: a riser or a slot may rightly be narrow.
 
     The speed is not judged here, since an idle GPU lowers it by itself; NVML knows the power state (``nvml``).
     """
-    widths: dict[tuple[str, str], dict[str, tuple[int, int]]] = {}
+    groups: dict[tuple[str, str], dict[str, PcieLink]] = {}
     for device in gpus:
-        now, most = attribute(device, "current_link_width"), attribute(device, "max_link_width")
-        if now.isdigit() and most.isdigit() and 0 < int(now) <= WIDEST:
-            model = (attribute(device, "device"), attribute(device, "subsystem_device"))
-            widths.setdefault(model, {})[device.name] = (int(now), int(most))
-    for group in widths.values():
-        widest = max(lanes for lanes, _ in group.values())
-        for name, (lanes, most_lanes) in group.items():
-            if lanes < most_lanes and lanes < widest:
-                said = f"PCIe width x{lanes}; {name} can have x{most_lanes}, and an equal GPU beside it has x{widest}"
+        real = device.resolve()
+        link = pcie_link.read(real, has_slot=real.name == device.name and real.parent != device.parent.resolve())
+        if link.lanes and link.can_lanes:
+            model = (text(device / "device"), text(device / "subsystem_device"))
+            groups.setdefault(model, {})[device.name] = link
+    for group in groups.values():
+        real_slots = all(link.fits_its_slot for link in group.values())
+        widest = max(link.lanes for link in group.values())
+        for name, link in group.items():
+            said = _narrower(link if real_slots else link.without_slot(), widest)
+            if said:
+                said = f"PCIe width x{link.lanes}; {name} can have x{link.can_lanes}, and {said}"
                 seen.fault("PcieDegraded", components[name], said)
+
+
+def _narrower(link: PcieLink, widest: int) -> str:
+    """Say what shows that a link should have more lanes."""
+    if link.lanes >= link.can_lanes:
+        return ""
+    if link.slot_lanes:
+        return f"its slot x{link.slot_lanes}" if link.lanes < link.slot_lanes else ""
+    return f"an equal GPU beside it has x{widest}" if link.lanes < widest else ""
 
 
 def _count(seen: Report, expected: int | None, found: int, gone: dict[str, str]) -> None:

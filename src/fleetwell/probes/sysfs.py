@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from fleetwell.probes import efa, infiniband, nic_counters, nic_tree, pci, report
+from fleetwell.probes import attribute, efa, infiniband, nic_counters, nic_tree, pci, report
 from fleetwell.probes.nic_memory import NicMemory
 from fleetwell.probes.report import Report
 
@@ -26,7 +26,7 @@ def main() -> None:
     memory = NicMemory(
         Path(str(kept)) if kept else None,
         str(given.get("serial", "")),
-        nic_tree.text(host_root / BOOT_ID),
+        attribute.text(host_root / BOOT_ID),
         time.clock_gettime(time.CLOCK_BOOTTIME),  # No step of the clock makes a rate.
     )
     report.leave(bus, *networks(host_root, given, memory))

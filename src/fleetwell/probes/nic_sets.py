@@ -1,0 +1,84 @@
+"""Which adapters belong together, and which of them a count or a rate speaks of.
+
+A machine has rails for its GPUs, and beside them adapters for storage, management or a front-end network. Of those
+none stands for a rail that is missing, down or slow, and none is at fault for being another kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+
+from fleetwell.probes.nic_tree import Adapter
+
+RAILS = 4
+"""From so many equal ones on, the few that differ are out of line."""
+MOST = 0.75
+"""The part of a set that makes it one: eight rails of which two are missing are still a set of eight."""
+_FEW = 6
+"""Kinds of which every sum is tried."""
+
+
+def kinds(adapters: list[Adapter]) -> list[list[Adapter]]:
+    """Put equal adapters together.
+
+    Cards with several functions are told from those with one: they are the ones for storage, on a network of their own,
+    beside rails of the same chip.
+    """
+    cards = Counter(adapter.card for adapter in adapters)
+    groups: dict[tuple[str, bool, bool], list[Adapter]] = {}
+    for adapter in adapters:
+        key = (adapter.model, cards[adapter.card] > 1, adapter.is_infiniband)
+        groups.setdefault(key, []).append(adapter)
+    return list(groups.values())
+
+
+def on_the_network_meant(adapters: list[Adapter]) -> list[Adapter]:
+    """Leave out Ethernet where there is InfiniBand: then that is what the rails are."""
+    return [adapter for adapter in adapters if adapter.is_infiniband] or adapters
+
+
+def meant(adapters: list[Adapter], count: int) -> tuple[list[Adapter], int]:
+    """Tell which adapters a person means who says how many there must be, and how many of those are missing."""
+    pool = on_the_network_meant(adapters)
+    if len(pool) < count:
+        return pool, count - len(pool)
+    sets = kinds(pool)
+    enough = [kind for kind in sets if len(kind) >= count]
+    if enough:
+        return max(enough, key=lambda kind: max(_rate(adapter) for adapter in kind)), 0
+    whole = _whole_sets(sets, count)
+    if whole is not None:
+        return whole, 0
+    largest = max(sets, key=len)
+    if len(largest) >= MOST * count:
+        return largest, count - len(largest)
+    return pool, 0
+
+
+def bound_by_rate(adapters: list[Adapter], gbps: float, count: int | None) -> list[Adapter]:
+    """Tell which adapters must have a rate that a person or the instance type names.
+
+    Where nobody said how many: the kinds of which one reaches it, or else the largest kind.
+    """
+    if not gbps or not adapters:
+        return []
+    if count is not None:
+        return meant(adapters, count)[0]
+    sets = kinds(on_the_network_meant(adapters))
+    reaching = [kind for kind in sets if any(_rate(adapter) >= gbps for adapter in kind)]
+    return [adapter for kind in reaching or [max(sets, key=len)] for adapter in kind]
+
+
+def _whole_sets(sets: list[list[Adapter]], count: int) -> list[Adapter] | None:
+    """Give whole kinds that are so many together, counted by adapters or by cards."""
+    for number in range(2, min(len(sets), _FEW) + 1):
+        for some in combinations(sets[:_FEW], number):
+            together = [adapter for kind in some for adapter in kind]
+            if count in {len(together), len({adapter.card for adapter in together})}:
+                return together
+    return None
+
+
+def _rate(adapter: Adapter) -> float:
+    return max((port.gbps for port in adapter.ports if port.is_up or adapter.is_efa), default=0.0)
