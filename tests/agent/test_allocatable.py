@@ -15,6 +15,7 @@ from fleetwell.agent.allocatable import below
         ({"vpc.amazonaws.com/efa": "0"}, ["the Node offers 0 of vpc.amazonaws.com/efa and the hardware has 32"]),
         ({"nvidia.com/gpu": "80"}, []),  # Shared by time.
         ({"nvidia.com/gpu": "0", "nvidia.com/mig-1g.10gb": "56"}, None),
+        ({"nvidia.com/gpu": "0", "nvidia.com/gpu.shared": "80"}, None),  # Shared by time, under another name.
         ({"rdma/hca_shared": "63"}, []),
         ({"rdma/hca_shared": "0"}, ["the Node offers none of rdma/hca_shared and the hardware has 2 adapters"]),
         ({"cpu": "192"}, None),

@@ -14,9 +14,9 @@ from fleetwell.agent.settings import Settings, Timing
 from fleetwell.api.node_health import NodeHealthSpec
 from fleetwell.api.policy import Expected as PolicyExpected
 from fleetwell.api.resources import NodeHealth
-from fleetwell.health.vocabulary import BootId, ConditionStatus, ConditionType
+from fleetwell.health.vocabulary import BootId, ConditionStatus, ConditionType, Finding
 from fleetwell.kube.informer import Change, ChangeKind
-from fleetwell.kube.objects import Node, ObjectMeta
+from fleetwell.kube.objects import Node, NodeStatus, ObjectMeta
 from fleetwell.lab import machine
 from fleetwell.lab.hardware import STATE_VARIABLE, Hardware
 from fleetwell.probes import launch
@@ -77,6 +77,16 @@ def test_what_the_policy_says_makes_a_probe_required_and_is_published_at_once() 
     times = len(published)
     node.policy_says(Expected(gpus=8))
     assert len(published) == times
+
+
+def test_the_table_bounds_interfaces_and_never_asks_for_any() -> None:
+    node = assessment(instance_type="p6-b200.48xlarge")
+    assert node.expected.nics is None
+    node.requested = Expected(nics=4)
+    assert node.expected.nics == 4
+    node.requested = Expected(nics=32)  # A launch template for another type.
+    assert node.expected.nics == 8
+    assert assessment(Expected(nics=10), "p6-b200.48xlarge").expected.nics == 10  # A person's word is left as it is.
 
 
 # The agent's own NodeHealth
@@ -145,3 +155,48 @@ async def test_a_node_health_that_is_deleted_takes_back_nothing_that_the_policy_
     agent._health_changed(Change(ChangeKind.ADDED, health(gpus=8)))
     agent._health_changed(Change(ChangeKind.DELETED, health(gpus=8)))
     assert agent._assessment.expected.gpus == 8
+
+
+# What the driver stack writes
+
+
+async def test_labels_and_counts_that_the_driver_stack_writes_make_no_gpu_unneeded(agent: Agent) -> None:
+    """They shrink with the fault: the device plugin offers seven, and so does feature discovery's label."""
+    agent._assessment.instance_type = "p5.48xlarge"
+    labels = {"nvidia.com/gpu.count": "7", "feature.node.kubernetes.io/pci-10de.count": "7"}
+    status = NodeStatus(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "7"})
+    agent._take_from(Node(metadata=ObjectMeta(name="node-1", labels=labels), status=status))
+    assert agent._assessment.expected.gpus == 8
+    assert "GpuMissing" in await looks(agent)
+    assert gpu_condition(agent) is ConditionStatus.FALSE
+
+
+def findings(agent: Agent) -> list[Finding]:
+    return list(agent._assessment.findings)
+
+
+async def test_a_node_that_offers_less_than_its_hardware_has_is_told_and_stays_healthy(agent: Agent) -> None:
+    await looks(agent)
+    offered = {"nvidia.com/gpu": "0", "vpc.amazonaws.com/efa": "31"}
+    agent._take_from(Node(metadata=ObjectMeta(name="node-1"), status=NodeStatus(allocatable=offered)))
+    for minute in range(2):
+        agent._allocatable.look(60.0 * minute)
+    assert findings(agent) == []  # A plugin that starts anew offers nothing for a while.
+    agent._allocatable.look(120.0)
+    (finding,) = findings(agent)
+    assert (finding.fault, finding.component) == ("AllocatableBelowHardware", "host")
+    assert (finding.verdict, finding.recovery) == ("CONFIG", "none")
+    assert "0 of nvidia.com/gpu and the hardware has 7" in finding.evidence[0]
+    assert "31 of vpc.amazonaws.com/efa and the hardware has 32" in finding.evidence[0]
+    assert {one.status for one in agent._assessment.conditions() if one.reason != "NotYetChecked"} == {
+        ConditionStatus.TRUE
+    }
+    agent._take_from(
+        Node(
+            metadata=ObjectMeta(name="node-1"),
+            status=NodeStatus(allocatable={"nvidia.com/gpu": "7", "vpc.amazonaws.com/efa": "32"}),
+        )
+    )
+    for minute in range(3, 6):
+        agent._allocatable.look(60.0 * minute)
+    assert findings(agent) == []

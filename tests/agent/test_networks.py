@@ -22,15 +22,17 @@ from fleetwell.probes.inventory import Expected, MachineMemory, requested, told
 from fleetwell.probes.maintenance_events import SCHEDULED
 from probes.metadata_server import MetadataServer, metadata_server
 
+NOTHING_SAID = Expected()
+
 
 class Node:
     """One virtual machine with EFA and InfiniBand, and the agent's view of its network."""
 
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, said: Expected = NOTHING_SAID) -> None:
         self.hardware = Hardware.create(machine.load("p6-b200.48xlarge"), tmp_path / "host", "seed")
         self.memory_file = tmp_path / "nics.json"
         boot = read_boot(self.hardware.root, "node-1")
-        self.assessment = Assessment(boot, MachineMemory(serial=boot.serial), Expected())
+        self.assessment = Assessment(boot, MachineMemory(serial=boot.serial), said)
         timing = Timing(interval=60, deadline=20)
         self.source = ChildSource("sysfs", SYSFS_PROBES, timing, self.asked, self.assessment)
 
@@ -104,11 +106,77 @@ async def test_a_dead_admin_queue_turns_it_although_the_port_says_active(node: N
     assert node.network() is ConditionStatus.FALSE
 
 
-async def test_a_peer_that_does_not_answer_turns_nothing(node: Node) -> None:
+@pytest.mark.parametrize(
+    ("nic", "counter", "fault"),
+    [
+        ("rdmap79s0", "unresponsive_remote_events", "EfaPeerUnresponsive"),
+        ("rdmap79s0", "impaired_remote_conn_events", "EfaPeerUnresponsive"),
+        ("ibp204s0", "local_ack_timeout_err", "NicPeerUnresponsive"),
+        ("ibp204s0", "rnr_nak_retry_err", "NicPeerUnresponsive"),
+    ],
+)
+async def test_a_peer_that_does_not_answer_turns_nothing(node: Node, nic: str, counter: str, fault: str) -> None:
     await node.look()
-    inject(node.hardware, "nic-errors", nic="rdmap79s0", counter="unresponsive_remote_events", by=90_000)
-    assert await node.look() == {("EfaPeerUnresponsive", "nic/rdmap79s0")}
+    inject(node.hardware, "nic-errors", nic=nic, counter=counter, by=90_000)
+    assert await node.look() == {(fault, f"nic/{nic}")}
+    (finding,) = node.assessment.findings
+    assert (finding.verdict, finding.recovery) == ("CONFIG", "none")
     assert node.network() is ConditionStatus.TRUE
+
+
+async def test_interfaces_that_come_late_after_a_boot_are_waited_for_and_then_missed(node: Node) -> None:
+    node.source._timing = Timing(interval=60, deadline=20, boot_grace=3600)
+    node.assessment.requested = requested({}, {"fleetwell.io/requested-efa": "8"})
+    with node.hardware.update() as state:
+        state.missing_nics |= {"rdmap79s0", "rdmap96s0"}
+    assert await node.look(4) == set()
+    assert node.network() is not ConditionStatus.FALSE
+    with node.hardware.update() as state:
+        state.missing_nics.clear()
+    assert await node.look(2) == set()
+    assert node.network() is ConditionStatus.TRUE
+    with node.hardware.update() as state:  # Once they were all there, one that is gone did not come late.
+        state.missing_nics.add("rdmap79s0")
+    assert await node.look(3) == {("EfaMissing", "nic/rdmap79s0")}
+    assert node.network() is ConditionStatus.FALSE
+
+
+async def test_interfaces_that_are_still_not_there_after_the_grace_are_missing(node: Node) -> None:
+    node.assessment.requested = requested({}, {"fleetwell.io/requested-efa": "8"})
+    with node.hardware.update() as state:
+        state.missing_nics.add("rdmap79s0")
+    assert await node.look(2) == set()  # One look shows nothing, nor do two.
+    assert await node.look() == {("EfaMissing", "host")}
+    assert node.network() is ConditionStatus.FALSE
+
+
+async def test_the_table_of_types_makes_no_interface_missing(node: Node) -> None:
+    with node.hardware.update() as state:
+        state.missing_nics |= {"rdmap79s0", "rdmap96s0"}
+    assert node.assessment.instance_type == "p6-b200.48xlarge"  # It could have eight.
+    assert await node.look(4) == set()
+    assert node.network() is ConditionStatus.TRUE
+
+
+async def test_a_rate_below_what_the_operator_says_of_the_model_turns_it_although_all_are_alike(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, Expected(efa_gbps=800))
+    assert {fault for fault, _ in await node.look(2)} == {"NicDegraded"}
+    assert len(node.assessment.findings) == 8
+    assert node.network() is ConditionStatus.FALSE
+
+
+async def test_a_card_that_its_driver_gave_up_turns_it_although_nobody_counted(node: Node) -> None:
+    await node.look()
+    with node.hardware.update() as state:
+        state.missing_nics.add("ibp204s0")
+    card = node.hardware.root / "sys/bus/pci/devices/0000:cc:00.0"
+    for name, value in (("vendor", "0x15b3"), ("device", "0x1021"), ("class", "0x020700")):
+        card.mkdir(parents=True, exist_ok=True)
+        (card / name).write_text(f"{value}\n")
+    assert await node.look(3) == {("NicInitFailed", "nic/pci-0000:cc:00.0")}
+    assert node.network() is ConditionStatus.FALSE
 
 
 async def test_a_missing_adapter_of_either_kind_is_named(node: Node) -> None:
@@ -132,7 +200,7 @@ async def test_what_was_requested_comes_before_what_was_seen(node: Node) -> None
 async def test_a_machine_without_infiniband_is_not_looked_at_again_and_again_after_its_boot(tmp_path: Path) -> None:
     hardware = Hardware.create(machine.load("g6e.24xlarge"), tmp_path / "host", "seed")
     boot = read_boot(hardware.root, "node-1")
-    assessment = Assessment(boot, MachineMemory(serial=boot.serial), Expected())
+    assessment = Assessment(boot, MachineMemory(serial=boot.serial), NOTHING_SAID)
     timing = Timing(interval=60, deadline=20, boot_grace=3600)
     source = ChildSource("sysfs", SYSFS_PROBES, timing, lambda: {"host_root": str(hardware.root)}, assessment)
     assert await source.look() > 50

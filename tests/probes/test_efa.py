@@ -102,3 +102,12 @@ def test_programs_need_the_verbs_module(host: RdmaHost) -> None:
     assert host.faults() == [("NicDriverMissing", "host")]
     host.put("sys/module/ib_uverbs/initstate", "live")
     assert host.faults() == []
+
+
+def test_an_interface_that_no_program_can_open_is_told_beside_those_that_one_can(host: RdmaHost) -> None:
+    interfaces(host, 3)
+    for number in range(3):
+        host.put(f"sys/class/infiniband_verbs/uverbs{number}/ibdev", f"rdmap{number + 79}s0")
+    assert host.faults() == []
+    host.remove("sys/class/infiniband_verbs/uverbs1/ibdev")
+    assert host.faults() == [("NicInitFailed", "nic/rdmap80s0")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probes.rdma_host import RdmaHost
+from probes.rdma_host import RdmaHost, adapters
 
 KNOWN = {f"mlx5_{number}": f"0000:{number + 16:02x}:00.0" for number in range(8)}
 AS_SEEN = {"expected_infiniband": 8, "known_infiniband": KNOWN}
@@ -75,6 +75,7 @@ def test_a_sub_function_is_no_adapter(host: RdmaHost) -> None:
     host.put("sys/class/infiniband/mlx5_9/ports/1/state", "4: ACTIVE")
     where = host.root / "sys/devices/pci0000:00/0000:12:00.0/mlx5_core.sf.2"
     (host.root / "sys/class/infiniband/mlx5_9/device").symlink_to(where)
+    assert [adapter.name for adapter in adapters(host) if not adapter.is_physical] == ["mlx5_9"]
     host.told = dict(AS_SAID)
     assert host.faults() == [("NicMissing", "host")]
 

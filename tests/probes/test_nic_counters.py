@@ -124,11 +124,12 @@ def test_what_blames_the_peer_asks_for_nothing_here(efa: RdmaHost, counter: str)
     assert (fault("EfaPeerUnresponsive").verdict, fault("EfaPeerUnresponsive").recovery) == ("CONFIG", "none")
 
 
-def test_receivers_that_are_not_ready_are_the_peer(host: RdmaHost) -> None:
+@pytest.mark.parametrize("counter", ["rnr_nak_retry_err", "req_rnr_retries_exceeded", "req_transport_retries_exceeded"])
+def test_receivers_that_are_not_ready_or_do_not_answer_are_the_peer(host: RdmaHost, counter: str) -> None:
     host.rails(1)
-    host.count("mlx5_0", PORT, rnr_nak_retry_err=0)
+    host.count("mlx5_0", PORT, **{counter: 0})
     host.faults()
-    host.count("mlx5_0", PORT, rnr_nak_retry_err=50)
+    host.count("mlx5_0", PORT, **{counter: 50})
     assert host.faults() == [("NicPeerUnresponsive", "nic/mlx5_0")]
     assert fault("NicPeerUnresponsive").recovery == "none"
 

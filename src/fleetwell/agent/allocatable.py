@@ -18,6 +18,8 @@ PROBE = "allocatable"
 FAULT = fault("AllocatableBelowHardware")
 GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
+SHARED = "nvidia.com/gpu.shared"
+"""The device plugin's other name for GPUs that are shared by time; the first one then stands at 0."""
 EFA = "vpc.amazonaws.com/efa"
 RDMA_PREFIX = "rdma/"
 INTERVAL = 60.0
@@ -67,12 +69,12 @@ class Allocatable:
 def below(offered: Mapping[str, str], *, gpus: int, efa: int | None, adapters: int | None) -> list[str] | None:
     """Say where fewer devices are offered than there are; None where nothing can be compared.
 
-    A GPU that is cut up is offered in pieces under other names, and an RDMA device is shared, under a number that says
-    nothing but whether it is offered at all.
+    A GPU that is cut up or shared is offered in pieces under other names, and an RDMA device is shared, under a number
+    that says nothing but whether it is offered at all.
     """
     said: list[str] = []
     compared = False
-    cut_up = any(name.startswith(MIG_PREFIX) for name in offered)
+    cut_up = any(name == SHARED or name.startswith(MIG_PREFIX) for name in offered)
     for name, has in ((GPU, None if gpus < 0 or cut_up else gpus), (EFA, efa)):
         count = _number(offered.get(name))
         if count is None or has is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fleetwell.probes.attribute import text
 from fleetwell.probes.nic_bus import Idle, are_of_one_namespace
 from fleetwell.probes.nic_tree import Adapter
 from fleetwell.probes.report import Report
@@ -13,6 +14,7 @@ DRIVERS = "sys/bus/pci/drivers"
 RDMA_OF_MLX5 = "sys/bus/auxiliary/drivers/mlx5_ib.rdma"
 FOREIGN_STACK = "mlx_compat"
 """Module that only another vendor's RDMA stack (OFED) brings: it replaces the kernel's own, which EFA was built for."""
+VERBS = "sys/class/infiniband_verbs"
 MLX5, MLX5_RDMA = "mlx5_core", "mlx5_ib"
 
 
@@ -78,12 +80,26 @@ def held(host_root: Path, idle: list[Idle]) -> set[str]:
 
 def judge_verbs(seen: Report, host_root: Path, adapters: list[Adapter]) -> None:
     """See that programs can open the devices at all."""
-    modules = host_root / MODULES
-    if not adapters or not (modules / "ib_core").is_dir() or (modules / "ib_uverbs").is_dir():
+    openable = _openable(host_root)
+    if openable:
+        for adapter in adapters:
+            if adapter.name not in openable:
+                said = f"no verbs device for {adapter.name} in {VERBS}: no program can open it, whatever its port says"
+                seen.fault("NicInitFailed", f"nic/{adapter.name}", said)
         return
-    if not (host_root / "sys/class/infiniband_verbs").is_dir():
+    modules = host_root / MODULES
+    is_loaded = (modules / "ib_uverbs").is_dir() or (host_root / VERBS).is_dir()
+    if adapters and (modules / "ib_core").is_dir() and not is_loaded:
         said = f"ib_uverbs is not loaded: no program can open {adapters[0].name} or any other RDMA device"
         seen.fault("NicDriverMissing", "host", said)
+
+
+def _openable(host_root: Path) -> set[str]:
+    """Give the RDMA devices that have a verbs device, of which a program opens the node below ``/dev``."""
+    folder = host_root / VERBS
+    if not folder.is_dir():
+        return set()
+    return {text(device / "ibdev") for device in folder.iterdir()} - {""}
 
 
 def _is_elsewhere(host_root: Path, one: Idle, driver: str) -> bool:
