@@ -102,6 +102,8 @@ def _pci(files: dict[str, str], address: str, own: Mapping[str, Any]) -> None:
     if driver:
         files[f"{device}/driver"] = f"-> {'../' * (device.count('/') - 1)}bus/pci/drivers/{driver}"
         files[f"sys/bus/pci/drivers/{driver}/bind"] = ""
+    if "config" in own:
+        files[f"{device}/config"] = own["config"]
     if own.get("vf"):
         files[f"{device}/physfn/vendor"] = vendor
     for index, interface in enumerate(_names(own.get("net"))):
@@ -113,6 +115,7 @@ def _rdma(files: dict[str, str], name: str, address: str, own: Mapping[str, Any]
     folder = f"sys/class/infiniband/{name}"
     if own.get("hardware", True) or "at" in own:
         files[f"{folder}/device"] = f"-> ../../../bus/pci/devices/{address}"
+    files[f"{folder}/fw_ver"] = own.get("fw_ver", "28.43.2026")
     for number in _names(own.get("ports", ["1"])):
         up = number in _names(own.get("up", own.get("ports", ["1"])))
         attributes = {**(_UP if up else DOWN), "link_layer": own.get("layer", "InfiniBand")}

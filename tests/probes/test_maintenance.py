@@ -205,3 +205,15 @@ def test_of_two_events_the_one_that_is_over_is_left_out(server: MetadataServer) 
     (seen,) = look(server)["observations"]
     assert "instance-retirement" not in seen["evidence"]
     assert seen["recovery"] == "none"
+
+
+def test_a_server_that_wants_a_stroke_at_the_end_of_a_folder_gets_one(server: MetadataServer) -> None:
+    name, _, query = UPCOMING.partition("?")
+    server.answers = {
+        NOW: (200, "NONE"),
+        PREEMPTED: (200, "FALSE"),
+        UPCOMING: (301, ""),
+        f"{name}/?{query}": (200, json.dumps(SNAKE)),
+    }
+    (seen,) = look(server, "gce")["observations"]
+    assert "kind=UNSCHEDULED-maintenance" in seen["evidence"]

@@ -172,3 +172,21 @@ def test_a_boot_forgets_the_flaps(host: RdmaHost) -> None:
     assert host.faults() != []
     host.boot = "boot-2"
     assert host.faults() == []
+
+
+def test_an_adapter_that_can_be_listed_and_not_read_is_down(host: RdmaHost) -> None:
+    host.rails(8)
+    host.remove("sys/class/infiniband/mlx5_6/ports")
+    assert host.once() == [("NicDown", "nic/mlx5_6")]
+    for number in range(5):
+        host.remove(f"sys/class/infiniband/mlx5_{number}/ports")
+    assert host.once() == []  # Nothing tells what they should be.
+
+
+def test_an_adapter_that_left_the_bus_is_told_whatever_its_port_says(host: RdmaHost) -> None:
+    host.rails(2)
+    config = host.root / "sys/devices/pci0000:00/0000:11:00.0/config"
+    config.write_bytes(bytes.fromhex("b3152110"))
+    assert host.once() == []
+    config.write_bytes(b"\xff\xff\xff\xff\xff\xff")
+    assert host.once() == [("NicPcieFatal", "nic/mlx5_1")]

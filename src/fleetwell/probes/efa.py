@@ -55,6 +55,7 @@ def look(
         seen.covers(f"nic/{adapter.name}", f"nic/pci-{adapter.pci}")
     explained = nic_drivers.judge_efa(seen, host_root, idle)
     nic_drivers.judge_verbs(seen, host_root, found)
+    nic_drivers.judge_answers(seen, found)
     _count(seen, expected, [adapter.name for adapter in found], known, [one.address for one in idle], explained)
     nic_links.judge(seen, found, memory, gbps)
     nic_counters.judge(seen, found, memory, table)

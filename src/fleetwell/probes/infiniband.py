@@ -57,6 +57,7 @@ def look(
         seen.nic(adapter.name, adapter.pci, adapter.driver)
         seen.covers(f"nic/{adapter.name}", f"nic/pci-{adapter.pci}")
     nic_drivers.judge_verbs(seen, host_root, found)
+    nic_drivers.judge_answers(seen, found)
     _count(seen, host_root, _Wanted(expected, must_be_up), found, idle, known)
     nic_ports.judge(seen, found, memory, must_be_up)
     nic_links.judge(seen, found, memory, gbps, must_be_up)

@@ -33,6 +33,8 @@ GCE: Mapping[str, Reader] = {
 NOTHING_YET = {events.UPCOMING: {404, 503}}
 """Statuses by which a server says that there is no notice; 404 for every other path."""
 
+MOVED = {301, 302, 307, 308}
+
 
 class RefusedError(Exception):
     """The server answered, but not what was asked."""
@@ -89,6 +91,9 @@ def _ec2_headers(url: str) -> dict[str, str]:
 def _get(url: str, path: str, headers: dict[str, str]) -> str | None:
     """Fetch one path; None where there is no notice."""
     status, body = ask(url, "GET", path, headers)
+    if status in MOVED:  # Google's server wants a folder to be asked for with a stroke at its end.
+        name, mark, query = path.partition("?")
+        status, body = ask(url, "GET", f"{name}/{mark}{query}", headers)
     if status in NOTHING_YET.get(path, {404}):
         return None
     if status != 200:

@@ -72,6 +72,14 @@ def judge_mellanox(seen: Report, host_root: Path, idle: list[Idle], found: list[
     return explained
 
 
+def judge_answers(seen: Report, adapters: list[Adapter]) -> None:
+    """See that the devices are still on the bus: what else sysfs says of one that left it is what it last was."""
+    for adapter in adapters:
+        if adapter.is_physical and not adapter.answers:
+            said = f"the configuration space of {adapter.pci} reads as ones: it does not answer on the bus"
+            seen.fault("NicPcieFatal", f"nic/{adapter.name}", said)
+
+
 def held(host_root: Path, idle: list[Idle]) -> set[str]:
     """Give the addresses of those that are there and in somebody's hands: bonded, passed on, or without RDMA."""
     hidden = are_of_one_namespace(host_root)

@@ -87,10 +87,10 @@ class _Needed:
         self._rails = {adapter.name for adapter in rails}
         self._up = {adapter.name for adapter in rails if any(port.is_up for port in adapter.ports)}
         self._cards_up = {adapter.card for adapter in rails if adapter.name in self._up}
-        self._places: dict[tuple[str, str, str, str], list[bool]] = {}
+        self._places: dict[tuple[str, str, str], list[Port]] = {}
         for adapter in adapters:
             for port in adapter.ports:
-                self._places.setdefault(_place(adapter, port), []).append(port.is_up)
+                self._places.setdefault(_place(adapter, port), []).append(port)
 
     def must_be_up(self, adapter: Adapter, port: Port, *, was: bool) -> bool:
         """Say whether a port that is down should not be.
@@ -112,14 +112,16 @@ class _Needed:
         return was or not told or self._is_up_elsewhere(adapter, port)
 
     def _is_up_elsewhere(self, adapter: Adapter, port: Port) -> bool:
-        alike = self._places[_place(adapter, port)]
-        return len(alike) >= RAILS and sum(alike) >= MOST * len(alike)
+        there = self._places[_place(adapter, port)]
+        # One that cannot be read does not even tell what network it is on.
+        alike = [one for one in there if one.link_layer == port.link_layer or not port.state]
+        return len(alike) >= RAILS and sum(one.is_up for one in alike) >= MOST * len(alike)
 
 
-def _place(adapter: Adapter, port: Port) -> tuple[str, str, str, str]:
+def _place(adapter: Adapter, port: Port) -> tuple[str, str, str]:
     """What the same port of the other equal cards has in common with it: the second one is often without a cable."""
     _, dot, function = adapter.pci.rpartition(".")
-    return adapter.model, port.link_layer, function if dot else "", port.number
+    return adapter.model, function if dot else "", port.number
 
 
 def _flaps(port: Port, kept: PortMemory, memory: NicMemory) -> int:

@@ -23,12 +23,12 @@ def kinds(adapters: list[Adapter]) -> list[list[Adapter]]:
     """Put equal adapters together.
 
     Cards with several functions are told from those with one: they are the ones for storage, on a network of their own,
-    beside rails of the same chip.
+    beside rails of the same chip. Bonded to one another they have a single device, and the driver names it so.
     """
     cards = Counter(adapter.card for adapter in adapters)
-    groups: dict[tuple[str, bool, bool], list[Adapter]] = {}
+    groups: dict[tuple[str, bool, bool, bool], list[Adapter]] = {}
     for adapter in adapters:
-        key = (adapter.model, cards[adapter.card] > 1, adapter.is_infiniband)
+        key = (adapter.model, cards[adapter.card] > 1, "bond" in adapter.name, adapter.is_infiniband)
         groups.setdefault(key, []).append(adapter)
     return list(groups.values())
 

@@ -23,6 +23,7 @@ EFA_DEVICE_PREFIX = "0xefa"
 ACTIVE = "ACTIVE"
 ETHERNET = "Ethernet"
 INFINIBAND = "InfiniBand"
+GONE = b"\xff\xff\xff\xff"
 SOFTWARE = ("rxe", "siw", "smi")
 """How devices without hardware of their own are named: soft RoCE and soft iWARP, which run over any network card, and
 the management device of an InfiniBand adapter that has several planes."""
@@ -38,7 +39,7 @@ class Port(NamedTuple):
 
     number: str
     state: str
-    """``ACTIVE``, ``DOWN``, ``INIT`` …"""
+    """``ACTIVE``, ``DOWN``, ``INIT`` …; empty where it cannot be read."""
     phys_state: str
     gbps: float
     lanes: int
@@ -67,6 +68,8 @@ class Adapter(NamedTuple):
     counters: dict[str, int]
     """The device's own counters, those that were asked for and are there."""
     is_efa: bool
+    answers: bool
+    """Whether its registers can be read: those of a device that left the bus read as ones, the rest of sysfs stays."""
     is_physical: bool
     """Whether it is an adapter of its own: no virtual or sub-function of one that stands beside it, no device of
     software, no second device of one function."""
@@ -99,10 +102,19 @@ def adapters(host_root: Path, counters: frozenset[str]) -> list[Adapter]:
 
 
 def bound_driver(device: Path) -> str:
-    """Tell which driver has a PCI device. In a copied tree the link may be gone: the device says it by itself then."""
-    if (device / "driver").is_symlink():
-        return Path(os.path.realpath(device / "driver")).name
-    return _said(device).get("DRIVER", "")
+    """Tell which driver has a PCI device; ``?`` where one has it and a copied tree does not say which."""
+    link = device / "driver"
+    if link.is_symlink():
+        return Path(os.path.realpath(link)).name
+    return _said(device).get("DRIVER", "?" if link.is_dir() else "")
+
+
+def _first_bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb", buffering=0) as file:
+            return file.read(len(GONE)) or b""
+    except OSError:
+        return b""
 
 
 def _alone_on_its_function(adapter: Adapter, read: list[Adapter]) -> Adapter:
@@ -131,10 +143,11 @@ def _adapter(entry: Path, counters: frozenset[str]) -> Adapter:
         pci=address or entry.name,
         driver=driver,
         model="/".join((vendor, number, text(device / "subsystem_device"))),
-        ports=tuple(_port(ports / one, counters, net, index) for index, one in enumerate(numbers)),
+        ports=tuple(_port(ports / one, counters, net, index) for index, one in enumerate(numbers or ["1"])),
         link=pcie_link.read(real, has_slot=real.name == address),
         counters=_counters(entry / "hw_counters", counters),
         is_efa=driver == EFA_DRIVER or vendor == AMAZON,
+        answers=_first_bytes(device / "config") != GONE,
         is_physical=not (
             entry.name.startswith(SOFTWARE)
             or _VIRTUAL in os.path.realpath(entry)
