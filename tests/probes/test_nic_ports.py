@@ -149,6 +149,25 @@ def test_three_flaps_that_nobody_looked_at_are_told_by_the_counters(
     assert host.faults(8 * 3600) == []  # Two of them are older than twelve hours.
 
 
+def test_an_interface_that_pods_have_in_turn_does_not_flap(host: RdmaHost) -> None:
+    host.adapter("mlx5_0", "0000:10:00.0", layer="Ethernet")
+    net = "sys/devices/pci0000:00/0000:10:00.0/net"
+    for pod in range(6):
+        host.put(f"{net}/eth2/operstate", "up")
+        host.count("mlx5_0", "device/net/eth2", carrier_changes=4 * pod)
+        host.count("mlx5_0", link_downed=2 * pod)
+        assert host.faults() == []
+        host.remove(f"{net}/eth2")
+        host.count("mlx5_0", link_downed=2 * pod + 1)
+        assert host.faults() == []
+    host.put(f"{net}/eth2/operstate", "up")
+    host.count("mlx5_0", "device/net/eth2", carrier_changes=100)
+    host.count("mlx5_0", link_downed=100)
+    assert host.faults() == []
+    host.count("mlx5_0", "device/net/eth2", carrier_changes=106)
+    assert host.faults() == [("NicFlapping", "nic/mlx5_0")]
+
+
 def test_flaps_between_which_somebody_looked_count_once_each(host: RdmaHost) -> None:
     host.rails(1)
     downed = 0

@@ -55,8 +55,8 @@ class Examination:
         """The time, on a machine that is looked at: application faults of long ago say nothing then."""
         self.looked = False
         """Whether a snapshot was given."""
-        self.counted_nics = False
-        self.counted_adapters = False
+        self.counted: set[str] = set()
+        """Probes of which a snapshot counted what is there."""
         self.told: set[str] = set()
         """Texts of the kernel that were judged: the same record in two logs is one event."""
         self._snapshots: list[Snapshot] = []
@@ -86,8 +86,7 @@ class Examination:
         judges = bool(report.covered or report.observations)  # else it only says what it cannot be asked
         self._judged = self._judged or judges
         self.looked = self.looked or judges
-        self.counted_nics = self.counted_nics or report.probe == "efa"
-        self.counted_adapters = self.counted_adapters or report.probe == "infiniband"
+        self.counted.add(report.probe)
         for said in report.blind:
             self.blind(said)
         self.gpus |= {gpu.pci: gpu.uuid for gpu in report.inventory.gpus if gpu.uuid and gpu.pci}

@@ -116,9 +116,9 @@ def say_what_is_missing(examination: Examination, must: Expected) -> None:
         )
         if must.gpus is not None:
             examination.blind(f"whether all {must.gpus} GPUs are there: give --nvidia-smi, --dcgm or --host-root")
-    if must.nics is not None and not examination.counted_nics:
+    if must.nics is not None and "efa" not in examination.counted:
         examination.blind(f"whether all {must.nics} EFA interfaces are there: give --host-root")
-    if must.infiniband is not None and not examination.counted_adapters:
+    if must.infiniband is not None and "infiniband" not in examination.counted:
         examination.blind(f"whether all {must.infiniband} InfiniBand adapters are there: give --host-root")
 
 

@@ -27,6 +27,8 @@ class PortMemory:
         self.down_since: float | None = None
         self.flaps: list[float] = []
         self.counters: dict[str, int] = {}
+        self.netdev = ""
+        """Its network interface, as far as the host sees one: a pod may have it for a while."""
         self.levels: dict[str, float] = {}
         self.dead = False
         """Whether the device's admin queue was found dead: it stays so until a keep-alive comes, or a new driver."""
@@ -132,6 +134,7 @@ _MADE_OF: dict[str, Callable[[Any], object]] = {
     "flaps": lambda value: [float(at) for at in value],
     "counters": lambda value: {str(name): int(count) for name, count in value.items()},
     "levels": lambda value: {str(name): float(level) for name, level in value.items()},
+    "netdev": str,
     "dead": bool,
     "beats": bool,
     "active": bool,

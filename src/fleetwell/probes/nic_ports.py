@@ -127,9 +127,14 @@ def _place(adapter: Adapter, port: Port) -> tuple[str, str, str]:
 def _flaps(port: Port, kept: PortMemory, memory: NicMemory) -> int:
     """Count how often the port came back within the time that the memory reaches.
 
-    Looks are a minute apart, so most flaps lie between two of them: the counters tell those.
+    Looks are a minute apart, so most flaps lie between two of them: the counters tell those. An interface that was
+    given to a pod or came back from one was set down and up on purpose.
     """
     came_back = int(port.is_up and kept.down_since is not None)
+    if port.netdev != kept.netdev:
+        kept.netdev = port.netdev
+        for name in (DOWNS, CARRIER):
+            kept.counters.pop(name, None)
     fell = _rise(port, kept, DOWNS)
     carrier = _rise(port, kept, CARRIER) // 2  # One for the way down and one for the way up.
     kept.counters.update({name: port.counters[name] for name in (DOWNS, CARRIER) if name in port.counters})
