@@ -10,6 +10,7 @@ from control.ground import CUSTOM, START, Fleet, health_path, node_path
 from fleetwell.api.node_operation import NodeOperationSpec, OperationKind
 from fleetwell.control.effects.operate import cancel, operate
 from fleetwell.control.effects.reach import Reach
+from fleetwell.kube.errors import ServerError
 from fleetwell.policy.instructions import CancelOperation, Operate
 
 OPERATION = f"{CUSTOM}/nodeoperations/i-a1"
@@ -17,6 +18,7 @@ WANTED = Operate(
     name="i-a1",
     incident="i",
     incident_uid="i-uid",
+    attempt=1,
     spec=NodeOperationSpec(
         kind=OperationKind.REBOOT,
         node_name="a",
@@ -35,7 +37,8 @@ def fleet() -> Fleet:
     fleet.node("a")
     fleet.bad("a")
     at = START.isoformat()
-    status = {"phase": "Remedying", "since": at, "timeline": {"opened": at}, "epoch": 1}
+    attempt = {"number": 1, "remedy": "reboot", "startedAt": at, "deadline": at}
+    status = {"phase": "Remedying", "since": at, "timeline": {"opened": at}, "epoch": 1, "attempts": [attempt]}
     spec = {"kind": "Repair", "nodeName": "a", "nodeUID": "a-uid", "policy": "gpu"}
     fleet.api.put(f"{CUSTOM}/incidents/i", {"metadata": {"uid": "i-uid"}, "spec": spec, "status": status})
     return fleet
@@ -98,6 +101,7 @@ async def test_a_report_that_came_after_the_decision_makes_it_be_decided_again(f
         ({"status": {"phase": "Cleared"}}, "is over"),
         ({"status": {"epoch": 2}}, "later leader"),
         ({"spec": {"hold": {"by": "ada", "at": START.isoformat()}}}, "ada holds"),
+        ({"status": {"attempts": []}}, "not under way any more"),
     ],
 )
 async def test_an_incident_that_no_longer_asks_for_it_gets_nothing(
@@ -111,6 +115,18 @@ async def test_an_incident_that_no_longer_asks_for_it_gets_nothing(
     outcome = await operate(fleet.reach(), WANTED)
     assert not made(fleet)
     assert said in outcome.detail
+
+
+async def test_one_that_was_made_but_not_rung_for_is_looked_at_again_before_the_bell_is_rung(fleet: Fleet) -> None:
+    """The bell is what begins it: a node that restarted between the object and the bell must not be rebooted."""
+    fleet.api.failures.append(("PATCH", "nodehealths", 500, "InternalError"))
+    with pytest.raises(ServerError):
+        await operate(fleet.reach(), WANTED)
+    assert made(fleet)
+    fleet.api.edit(node_path("a"), lambda it: it["status"]["nodeInfo"].update(bootID="boot-2"))
+    outcome = await operate(fleet.reach(), WANTED)
+    assert "has booted since" in outcome.detail
+    assert "operation" not in fleet.api.objects[health_path("a")]["spec"]
 
 
 async def test_a_foreign_operation_of_the_same_name_is_left_alone(fleet: Fleet) -> None:

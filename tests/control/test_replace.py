@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import operator
 
@@ -13,10 +14,13 @@ from fleetwell.control.effects.replace import replace
 from fleetwell.control.effects.restart import restart
 from fleetwell.control.settings import Settings, TemplateKind
 from fleetwell.policy.instructions import OrderReplacement, RestartPods
+from fleetwell.policy.view import NOT_ORDERED
 
 ORDER = "/apis/janitor.example/v1/machinereplacements/i-a1"
 WANTED = OrderReplacement(
     name="i-a1",
+    attempt=1,
+    begin=True,
     node="a",
     uid="a-uid",
     provider_id="lab://a",
@@ -33,7 +37,8 @@ def fleet() -> Fleet:
     fleet.node("a", taints=[{"key": "fleetwell.io/quarantine", "effect": "NoSchedule"}])
     fleet.api.edit(node_path("a"), lambda it: it["metadata"].update(annotations={"fleetwell.io/marks": "taint"}))
     at = START.isoformat()
-    status = {"phase": "Remedying", "since": at, "timeline": {"opened": at}, "epoch": 1}
+    attempt = {"number": 1, "remedy": "replace", "startedAt": at, "deadline": at}
+    status = {"phase": "Remedying", "since": at, "timeline": {"opened": at}, "epoch": 1, "attempts": [attempt]}
     spec = {"kind": "Repair", "nodeName": "a", "nodeUID": "a-uid", "policy": "gpu"}
     fleet.api.put(f"{CUSTOM}/incidents/i", {"metadata": {"uid": "i-uid"}, "spec": spec, "status": status})
     return fleet
@@ -52,6 +57,18 @@ async def test_the_order_is_followed_by_the_field_that_the_policy_names(fleet: F
         states.append(outcome.replacement.state)
     assert states == ["Ordered", "Succeeded", "Failed"]
     assert len(fleet.api.sent("POST", "machinereplacements")) == 1
+
+
+async def test_one_that_must_not_begin_is_only_looked_for(fleet: Fleet) -> None:
+    looking = dataclasses.replace(WANTED, begin=False)
+    outcome = await replace(fleet.reach(), looking)
+    assert outcome.replacement is not None
+    assert outcome.replacement.state == NOT_ORDERED
+    assert not fleet.api.sent("POST", "machinereplacements")
+    await replace(fleet.reach(), WANTED)
+    outcome = await replace(fleet.reach(), looking)
+    assert outcome.replacement is not None
+    assert outcome.replacement.state == "Ordered"
 
 
 async def test_a_kind_that_is_not_on_the_allow_list_is_refused_with_the_flag_that_allows_it(fleet: Fleet) -> None:

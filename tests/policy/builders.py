@@ -45,6 +45,8 @@ _ASKS = {
 
 LADDER = (Rung(remedy=Remedy.REBOOT, deadline="10m"), Rung(remedy=Remedy.REPLACE, deadline="20m"))
 HARD = Rule(name="hardware", faults=("Gpu*",), drain=DrainRule(deadline="10m"), ladder=LADDER)
+RESTART = Rung(remedy=Remedy.RESTART_WORKLOAD, deadline="5m")
+JOBS = Rule(name="jobs", faults=("Application*",), ladder=(RESTART, *LADDER))
 SILENCE = Rule(name="silence", faults=("Probe*", "AgentSilent"), tolerate="5m", ladder=LADDER)
 
 
@@ -56,7 +58,7 @@ def spec(**changes: Any) -> PolicySpec:
     base = PolicySpec(
         selector=Selector(match_labels={"gpu": "yes"}),
         mode=Mode.ENFORCE,
-        rules=(HARD, SILENCE),
+        rules=(HARD, JOBS, SILENCE),
         budget=DisruptionBudget(max_unavailable_percent=34),
         pace=Pace(max_concurrent=2),
         replacement=Replacement(provider="template", template=TEMPLATE, capacity_deadline="30m"),

@@ -15,11 +15,11 @@ from fleetwell.api.node_operation import OperationKind, OperationPhase, ProofRes
 from fleetwell.api.policy import Mode
 from fleetwell.policy.case import OPEN_RESULTS
 from fleetwell.policy.evidence import AGENT_SILENT, PROOF_FAILED, PROOF_UNFINISHED
-from fleetwell.policy.instructions import Instruction
+from fleetwell.policy.instructions import Instruction, Operate, OrderReplacement
 from fleetwell.policy.pools import out_because
 from fleetwell.policy.story import KEPT_DECISIONS
 from fleetwell.policy.view import NodeView, PodsView
-from policy.builders import BUS, HUNG, LADDER, REMAP, UNKNOWN_XID, command, finding, node, policy
+from policy.builders import APP, BUS, HUNG, LADDER, REMAP, UNKNOWN_XID, command, finding, node, policy
 from policy.world import CheckedWorld
 
 NAMES = tuple(f"ip-{number}" for number in range(1, 7))
@@ -27,7 +27,7 @@ PERCENT = 34
 BY_THE_CONTROLLER = {AGENT_SILENT, PROOF_FAILED, PROOF_UNFINISHED}
 
 names = st.sampled_from(NAMES)
-faults = st.sampled_from((BUS, REMAP, HUNG, UNKNOWN_XID))
+faults = st.sampled_from((BUS, REMAP, HUNG, UNKNOWN_XID, APP))
 
 
 class Ladder(RuleBasedStateMachine):
@@ -35,6 +35,7 @@ class Ladder(RuleBasedStateMachine):
         super().__init__()
         self.world = CheckedWorld.of(*(node(name) for name in NAMES))
         self.boots = 1
+        self.refused = False
 
     # What happens to nodes.
 
@@ -136,9 +137,12 @@ class Ladder(RuleBasedStateMachine):
         self._budget_was_kept(before, nodes)
         self._attempts_had_a_ground(before)
 
-    @staticmethod
-    def _obey(_: Instruction) -> bool:
-        return True
+    @rule(refused=st.booleans())
+    def the_server_takes_no_operations_and_orders(self, refused: bool) -> None:
+        self.refused = refused
+
+    def _obey(self, wanted: Instruction) -> bool:
+        return not (self.refused and isinstance(wanted, Operate | OrderReplacement))
 
     @staticmethod
     def _lose(_: Instruction) -> bool:
@@ -213,6 +217,7 @@ class Ladder(RuleBasedStateMachine):
     def teardown(self) -> None:
         """When all is well again every quarantine ends, whatever had happened, and nothing of ours is left."""
         world = self.world
+        self.refused = False
         world.policies, world.problem, world.obey = [policy()], "", self._obey
         for name in world.episodes:
             world.tell(name, hold=None)

@@ -2,7 +2,7 @@ import datetime as dt
 
 from fleetwell.api.incident import Phase
 from fleetwell.api.policy import DrainRule, Remedy, Rule, Rung
-from fleetwell.policy.instructions import DrainNode, Quarantine, RestartPods, Restore
+from fleetwell.policy.instructions import DrainNode, Operate, Quarantine, RestartPods, Restore
 from fleetwell.policy.story import bad_for
 from fleetwell.policy.view import PodsView
 from policy.builders import APP, BUS, HUNG, LADDER, REMAP, UNKNOWN_XID, finding, minutes, node, policy
@@ -240,3 +240,31 @@ def test_a_new_node_with_a_fault_is_quarantined_without_any_budget() -> None:
     world.turn()
     assert world.phase() is Phase.QUARANTINED
     assert not world.done(Restore)
+
+
+def test_a_job_that_goes_on_failing_never_takes_its_machine_with_it() -> None:
+    """The ladder goes on to reboot and replace for the hardware's sake; what a job did climbs no further."""
+    world = World.of(node("ip-1", finding(APP)))
+    world.turns(80, minutes(1))
+    assert [it.remedy for it in world.status().attempts] == [Remedy.RESTART_WORKLOAD]
+    assert world.phase() is Phase.NEEDS_PERSON
+    assert not world.done(Operate)
+    world.says("ip-1")
+    world.turns(5, minutes(1))
+    assert world.phase() is Phase.CLEARED
+
+
+def test_a_fault_of_the_machine_found_while_a_job_is_restarted_goes_the_whole_way() -> None:
+    """Through budget, quarantine and drain: the restart of a job has taken nothing out."""
+    world = World.of(node("ip-1", finding(APP)), node("ip-2", cordoned=True))
+    world.turn()
+    assert world.phase() is Phase.REMEDYING
+    world.says("ip-1", finding(APP), finding(BUS))
+    world.turns(10, minutes(1))
+    assert world.phase() is Phase.TOLERATING
+    assert world.status().hold is not None
+    assert not world.reboots()
+    world.change("ip-2", cordoned=False)
+    world.turns(5)
+    assert world.nodes["ip-1"].our_taint
+    assert world.reboots()

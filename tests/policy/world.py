@@ -12,8 +12,10 @@ import msgspec
 from fleetwell.api.incident import Command, IncidentStatus, Phase
 from fleetwell.api.node_health import NodeFinding, NodeHealthStatus
 from fleetwell.api.node_operation import NodeOperationStatus, OperationKind, OperationPhase, ProofResult
+from fleetwell.health.vocabulary import Recovery
 from fleetwell.policy.budget import Fleet, admit
 from fleetwell.policy.case import Step
+from fleetwell.policy.evidence import PROOF_FAILED, PROOF_UNFINISHED, said_now
 from fleetwell.policy.instructions import (
     Answer,
     CancelOperation,
@@ -28,9 +30,21 @@ from fleetwell.policy.instructions import (
 from fleetwell.policy.ladder import answer, decide
 from fleetwell.policy.matching import governing
 from fleetwell.policy.opening import opens
-from fleetwell.policy.view import Episode, NodeView, OperationView, PodsView, Policy, ReplacementView, Surroundings
+from fleetwell.policy.view import (
+    NOT_ORDERED,
+    Episode,
+    NodeView,
+    OperationView,
+    PodsView,
+    Policy,
+    ReplacementView,
+    Surroundings,
+)
 from fleetwell.policy.wanted import desired, forgettable
 from policy.builders import START, policy
+
+HARM = (OperationKind.REBOOT, OperationKind.RESET_GPU)
+BY_A_PROOF = (PROOF_FAILED, PROOF_UNFINISHED)
 
 
 @dataclass
@@ -165,14 +179,19 @@ class World:
                         name=wanted.name, spec=wanted.spec, status=NodeOperationStatus()
                     )
             case OrderReplacement():
-                if wanted.name not in self.orders:
-                    self.effects.append(wanted)
-                    self.orders[wanted.name] = ReplacementView(name=wanted.name, state="Ordered")
+                self._order(wanted)
             case CancelOperation():
                 self.effects.append(wanted)
                 self.operation(wanted.name, OperationPhase.CANCELLED)
             case _:
                 self.effects.append(wanted)
+
+    def _order(self, wanted: OrderReplacement) -> None:
+        there = self.orders.get(wanted.name)
+        if there is not None and there.state != NOT_ORDERED:
+            return
+        self.effects += [wanted] if wanted.begin else []
+        self.orders[wanted.name] = ReplacementView(name=wanted.name, state="Ordered" if wanted.begin else NOT_ORDERED)
 
     def operation(
         self, name: str, phase: OperationPhase, message: str = "", results: tuple[ProofResult, ...] = ()
@@ -214,6 +233,23 @@ class CheckedWorld(World):
         first = decide(episode, around, self.now)
         assert decide(replace(episode, status=read_back), around, self.now) == first
         return super()._decide(episode)
+
+    def _carry_out(self, wanted: Instruction) -> None:
+        made = len(self.effects)
+        super()._carry_out(wanted)
+        if len(self.effects) == made:
+            return
+        if isinstance(wanted, OrderReplacement) or (isinstance(wanted, Operate) and wanted.spec.kind in HARM):
+            self._has_a_ground(wanted)
+
+    def _has_a_ground(self, wanted: Operate | OrderReplacement) -> None:
+        """Whatever was decided earlier: at the moment when harm is begun, something must be said of this boot."""
+        episode = self.episodes[wanted.incident]
+        here = self.nodes[episode.spec.node_name]
+        of_a_proof = [it for it in episode.status.findings if it.active and it.fault in BY_A_PROOF]
+        said = [it for it in (*said_now(here), *of_a_proof) if it.recovery is not Recovery.RESTART_WORKLOAD]
+        assert any(it.boot_id == here.boot_id for it in said), (wanted, self.story(episode.name))
+        assert here.our_taint, (wanted, self.story(episode.name))
 
 
 def to_remedying(world: World) -> None:

@@ -14,11 +14,13 @@ from fleetwell.api.incident import Attempt, AttemptResult, IncidentStatus, Phase
 from fleetwell.api.node_operation import OperationPhase
 from fleetwell.api.policy import Remedy, Rung
 from fleetwell.policy import story
+from fleetwell.policy.beginning import asked, attempt_name, grounded, never_begun
 from fleetwell.policy.case import BARS, Case, Step, close_attempt, next_rung, unfinished
+from fleetwell.policy.evidence import Standing
 from fleetwell.policy.instructions import RequestKind
 from fleetwell.policy.proof import to_proving
 from fleetwell.policy.quarantining import approved, interrupt
-from fleetwell.policy.view import OperationView
+from fleetwell.policy.view import NOT_ORDERED, OperationView
 
 _ENDED_AS = {
     OperationPhase.FAILED: AttemptResult.FAILED,
@@ -30,30 +32,34 @@ _ENDED_AS = {
 _MAY_INTEND = (Phase.REMEDYING, Phase.TOLERATING)
 
 
-def attempt_name(episode: str, number: int) -> str:
-    """Name the object of an attempt: done twice, it is the same object."""
-    return f"{episode}-a{number}"
-
-
 def remedying(status: IncidentStatus, case: Case) -> Step:
     """Follow the attempt that is under way, else choose the next one."""
     if unfinished(status):
         return _follow(status, case)
     stands = case.standing(status)
-    if not stands.now or (case.rebooted(status) and not stands.bad):
+    if not case.said(status) or (case.rebooted(status) and not stands.bad):
         return _no_ground(status, case)
-    if stands.live:
-        work = case.others_at_work()
-        if work:
-            return Step(status=interrupt(status, case, work))
-        if stands.unintelligible and not approved(status):
-            text = "what is found now could not be understood, which is no ground for a remedy"
-            return Step(status=story.move(status, Phase.NEEDS_PERSON, case.now, text))
+    if stands.live and (other := _not_yet(status, case, stands)) is not None:
+        return Step(status=other)
     rung = next_rung(status, case)
     refusal = _spent(status, case) or _nothing_to_do(status, rung)
     if refusal or rung is None:
         return Step(status=story.move(status, Phase.NEEDS_PERSON, case.now, refusal))
     return case.ask(status, RequestKind.REMEDY, rung.remedy, rung.remedy.value)
+
+
+def _not_yet(status: IncidentStatus, case: Case, stands: Standing) -> IncidentStatus | None:
+    """Give what comes before a remedy of the node itself; None when nothing does."""
+    if status.quarantine is None:
+        text = "more than a job's fault now: the node is taken out before it is repaired"
+        return story.move(status, Phase.TOLERATING, case.now, text)
+    work = case.others_at_work()
+    if work:
+        return interrupt(status, case, work)
+    if stands.unintelligible and not approved(status):
+        text = "what is found now could not be understood, which is no ground for a remedy"
+        return story.move(status, Phase.NEEDS_PERSON, case.now, text)
+    return None
 
 
 def _no_ground(status: IncidentStatus, case: Case) -> Step:
@@ -94,7 +100,7 @@ def intend(status: IncidentStatus, case: Case, remedy: Remedy) -> IncidentStatus
     stands = case.standing(status)
     rung = next_rung(status, case)
     lead = stands.lead
-    if status.phase not in _MAY_INTEND or unfinished(status) or lead is None or not stands.now:
+    if status.phase not in _MAY_INTEND or unfinished(status) or lead is None or not case.said(status):
         return status
     if rung is None or rung.remedy is not remedy:
         return status
@@ -121,7 +127,11 @@ def intend(status: IncidentStatus, case: Case, remedy: Remedy) -> IncidentStatus
 def _follow(status: IncidentStatus, case: Case) -> Step:
     status = story.lift(status, *BARS)
     attempt = status.attempts[-1]
-    if attempt.remedy is Remedy.REPLACE:
+    gone = not grounded(status, attempt, case.node, case.policy)
+    if gone and never_begun(case.episode, case.around, attempt) and attempt.remedy is not Remedy.RESTART_WORKLOAD:
+        text = "what it was decided for is not said any more, and it had not been begun"
+        status = close_attempt(status, AttemptResult.CANCELLED, case.now, text)
+    elif attempt.remedy is Remedy.REPLACE:
         status = _follow_replacement(status, case, attempt)
     elif attempt.remedy is Remedy.RESTART_WORKLOAD:
         status = _follow_restart(status, case, attempt)
@@ -133,7 +143,7 @@ def _follow(status: IncidentStatus, case: Case) -> Step:
 
 
 def _follow_operation(status: IncidentStatus, case: Case, attempt: Attempt) -> IncidentStatus:
-    view = case.around.operations.get(attempt_name(case.episode.name, attempt.number))
+    view = asked(case.episode, case.around, attempt)
     if view is not None and view.status.phase.ended:
         return _answered(status, case, attempt, view)
     if case.now >= attempt.deadline:
@@ -163,7 +173,7 @@ def _answered(status: IncidentStatus, case: Case, attempt: Attempt, view: Operat
 def _follow_replacement(status: IncidentStatus, case: Case, attempt: Attempt) -> IncidentStatus:
     """The node is still there; that its UID is gone is judged before any phase is asked."""
     view = case.around.replacement
-    if view is not None and view.name != attempt_name(case.episode.name, attempt.number):
+    if view is not None and (view.state == NOT_ORDERED or view.name != attempt_name(case.episode.name, attempt.number)):
         view = None
     if view is not None and view.state == "Failed":
         return close_attempt(status, AttemptResult.FAILED, case.now, view.detail or "the provider says that it failed")

@@ -13,7 +13,7 @@ from fleetwell.api.fields import span
 from fleetwell.api.incident import AttemptResult, Hold, IncidentKind, IncidentStatus
 from fleetwell.api.policy import Mode, QuarantineBy, Remedy, Rung
 from fleetwell.policy import story
-from fleetwell.policy.evidence import Standing, silent, standing
+from fleetwell.policy.evidence import Ask, Standing, silent, standing
 from fleetwell.policy.instructions import Request, RequestKind
 from fleetwell.policy.view import Episode, NodeView, Policy, Surroundings
 
@@ -66,6 +66,11 @@ class Case:
     def standing(self, status: IncidentStatus) -> Standing:
         """How the evidence stands on the node's present boot."""
         return standing(status.findings, self.node, self.policy.spec)
+
+    def said(self, status: IncidentStatus) -> tuple[Ask, ...]:
+        """What is said now and this episode answers; what a job does to itself says nothing about a node taken out."""
+        stands = self.standing(status)
+        return stands.now if status.quarantine is None else stands.live
 
     def rebooted(self, status: IncidentStatus) -> bool:
         """Whether the node runs another boot than the one that the evidence is of."""
@@ -157,6 +162,8 @@ def next_rung(status: IncidentStatus, case: Case) -> Rung | None:
         return None
     counted = [it for it in status.attempts if it.number > status.retry_from]
     for rung in lead.rule.ladder:
+        if not stands.live and rung.remedy is not Remedy.RESTART_WORKLOAD:
+            break  # a machine is never taken out, nor repaired, for what a job did
         tried = sum(1 for it in counted if it.remedy is rung.remedy and it.result is not AttemptResult.CANCELLED)
         if rung.remedy.recovery.rank >= status.recovery.rank and tried < rung.attempts and _possible(rung, case):
             return rung

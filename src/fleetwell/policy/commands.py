@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from fleetwell.api.incident import AttemptResult, Command, Hold, IncidentSpec, IncidentStatus, Phase
 from fleetwell.policy import story
-from fleetwell.policy.attempts import attempt_name
+from fleetwell.policy.beginning import never_begun
 from fleetwell.policy.case import Case, Step, close_attempt, unfinished
 
 PERSON = "Person"
@@ -61,10 +61,8 @@ def _resume(status: IncidentStatus, case: Case) -> IncidentStatus:
     status = story.move(status, before, case.now, "the hold was taken away")
     if status.drain is not None and before is Phase.DRAINING:
         status = replace(status, drain=replace(status.drain, deadline=status.drain.deadline + waited))
-    if unfinished(status):
-        name = attempt_name(case.episode.name, status.attempts[-1].number)
-        if name not in case.around.operations and case.around.replacement is None:
-            status = close_attempt(status, AttemptResult.CANCELLED, case.now, "held before it was begun")
+    if unfinished(status) and never_begun(case.episode, case.around, status.attempts[-1]):
+        status = close_attempt(status, AttemptResult.CANCELLED, case.now, "held before it was begun")
     return replace(status, interrupted=None)
 
 

@@ -82,6 +82,8 @@ class Operate:
     incident: str
     incident_uid: str
     spec: NodeOperationSpec
+    attempt: int | None = None
+    """The attempt that it carries out, which must be open; None for a proof."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +98,9 @@ class OrderReplacement:
     """The provider must have been asked to replace the machine, under this name."""
 
     name: str
+    attempt: int
+    begin: bool
+    """False: it is only looked whether it was ordered, and how it goes."""
     node: str
     uid: str
     provider_id: str

@@ -114,13 +114,13 @@ def _observe(status: IncidentStatus, case: Case) -> IncidentStatus:
         pool=case.node.pool or status.pool,
         machine=_machine(status, case),
     )
-    stands = case.standing(seen)
-    if stands.now:
+    stands, said = case.standing(seen), case.said(seen)
+    if said:
         seen = replace(seen, counted_at=seen.counted_at or case.now, quiet_since=None)
     else:
         quiet = None if stands.stale else seen.quiet_since or case.now
         seen = replace(seen, bad_seconds=story.bad_for(seen, case.now), counted_at=None, quiet_since=quiet)
-    if stands.now or stands.stale:
+    if said or stands.stale:
         seen = replace(seen, recovery=stands.recovery)
     seen = _reboot_noticed(seen, case)
     joined = [it for it in seen.findings if it.active and not _known(it.fault, it.component, status)]

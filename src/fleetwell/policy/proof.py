@@ -101,7 +101,7 @@ def _judged(status: IncidentStatus, case: Case) -> IncidentStatus:
     run = status.proofs[-1]
     if run.expected_boot_id != case.node.boot_id:
         return _unanswered(status, "the node restarted during the proof")
-    view = case.around.operations.get(proof_name(case.episode.name, run.number))
+    view = case.around.operation(proof_name(case.episode.name, run.number), f"{case.episode.uid}-p{run.number}")
     if view is None or not view.status.phase.ended:
         return status
     bad = [it for it in view.status.results if it.verdict == Verdict.BAD]

@@ -10,7 +10,7 @@ from fleetwell.api.fields import seconds, span, words
 from fleetwell.api.incident import Drain, IncidentStatus, Phase
 from fleetwell.api.policy import DrainRule, Remedy
 from fleetwell.policy import story
-from fleetwell.policy.case import BARS, PRECONDITION, Case, Step
+from fleetwell.policy.case import BARS, PRECONDITION, Case, Step, next_rung
 from fleetwell.policy.evidence import Standing
 from fleetwell.policy.instructions import RequestKind
 from fleetwell.policy.proof import to_proving
@@ -32,6 +32,9 @@ def tolerating(status: IncidentStatus, case: Case) -> Step:
         at = (status.counted_at or case.now) + dt.timedelta(seconds=stands.tolerated_for - status.bad_seconds)
         return Step(status=story.coming(story.lift(status, *BARS), "quarantine", at))
     if not stands.live:
+        if next_rung(status, case) is None:
+            text = "restarting the workload has not helped, and a machine is not taken out for what a job did"
+            return Step(status=story.move(status, Phase.NEEDS_PERSON, case.now, text))
         doing = "restart the workload that the fault belongs to"
         return case.ask(status, RequestKind.REMEDY, Remedy.RESTART_WORKLOAD, doing)
     return case.ask(status, RequestKind.QUARANTINE, None, "quarantine the node")

@@ -18,6 +18,8 @@ QUARANTINE_TAINT = "fleetwell.io/quarantine"
 UNPROVEN_TAINT = "fleetwell.io/unproven"
 RESERVED_MARKS = ("karpenter.sh/do-not-disrupt", "karpenter.sh/do-not-repair")
 """Annotations that a node under repair in place wears, so that nobody else replaces it meanwhile."""
+NOT_ORDERED = "NotOrdered"
+"""State of a replacement that was looked for and is not there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,7 @@ class ReplacementView:
 
     name: str
     state: str
-    """``Ordered``, ``Succeeded`` or ``Failed``."""
+    """``Ordered``, ``Succeeded``, ``Failed`` or :data:`NOT_ORDERED`."""
     detail: str = ""
 
 
@@ -126,3 +128,8 @@ class Surroundings:
     """Nodes of the pool that are admitted and not deleting, this one included."""
     machine_attempts: int = 0
     """Attempts on this machine in the last seven days by earlier episodes."""
+
+    def operation(self, name: str, operation_id: str) -> OperationView | None:
+        """Give the operation of this name, unless it is one that an earlier incident of the same name has left."""
+        found = self.operations.get(name)
+        return found if found is not None and found.spec.operation_id == operation_id else None

@@ -6,10 +6,10 @@ one, and the ended one gives up its mark in :func:`fleetwell.policy.ladder.decid
 
 from __future__ import annotations
 
-from fleetwell.api.incident import Attempt, IncidentKind, IncidentStatus, Phase, ProofRun
+from fleetwell.api.incident import IncidentKind, IncidentStatus, Phase, ProofRun
 from fleetwell.api.node_operation import NodeOperationSpec, OperationKind
 from fleetwell.api.policy import Mode, QuarantineBy, Remedy
-from fleetwell.policy.attempts import attempt_name
+from fleetwell.policy.beginning import attempt_name, begun, may_begin
 from fleetwell.policy.case import OPEN_RESULTS
 from fleetwell.policy.evidence import standing
 from fleetwell.policy.instructions import (
@@ -86,8 +86,9 @@ def _on_node(episode: Episode, node: NodeView, around: Surroundings) -> list[Ins
     if policy is None:
         return wanted
     if status.phase is Phase.DRAINING and going_on and status.drain is not None:
-        lead = standing(status.findings, node, policy.spec).lead
-        if lead is not None:
+        stands = standing(status.findings, node, policy.spec)
+        lead = stands.lead
+        if lead is not None and stands.live:  # while nothing is said against the node, nobody is sent away from it
             wanted.append(
                 DrainNode(
                     node=node.name,
@@ -97,8 +98,9 @@ def _on_node(episode: Episode, node: NodeView, around: Surroundings) -> list[Ins
                     deadline=status.drain.deadline,
                 )
             )
-    if status.phase is Phase.REMEDYING and going_on and status.attempts:
-        wanted += _attempted(episode, node, policy, status.attempts[-1])
+    if status.attempts and status.attempts[-1].result in OPEN_RESULTS:
+        begins = status.phase is Phase.REMEDYING and going_on
+        wanted += _attempted(episode, around, node, policy, begins=begins)
     if status.phase is Phase.PROVING and status.proofs:
         wanted += _proven(episode, node, policy, status.proofs[-1])
     return wanted
@@ -110,10 +112,15 @@ def _leaving(status: IncidentStatus) -> bool:
     return last is not None and last.remedy is Remedy.REPLACE and last.result in OPEN_RESULTS
 
 
-def _attempted(episode: Episode, node: NodeView, policy: Policy, attempt: Attempt) -> list[Instruction]:
-    if attempt.result not in OPEN_RESULTS:
-        return []
+def _attempted(
+    episode: Episode, around: Surroundings, node: NodeView, policy: Policy, *, begins: bool
+) -> list[Instruction]:
+    attempt = episode.status.attempts[-1]
+    begin = begins and may_begin(episode.status, attempt, node, policy)
     name = attempt_name(episode.name, attempt.number)
+    # Whether a replacement was ordered is known to the provider alone, so that it is looked for in any case.
+    if attempt.remedy is not Remedy.REPLACE and not (begin or (begins and begun(episode, around, attempt))):
+        return []
     if attempt.remedy is Remedy.RESTART_WORKLOAD:
         return [
             RestartPods(
@@ -131,6 +138,8 @@ def _attempted(episode: Episode, node: NodeView, policy: Policy, attempt: Attemp
         return [
             OrderReplacement(
                 name=name,
+                attempt=attempt.number,
+                begin=begin,
                 node=node.name,
                 uid=node.uid,
                 provider_id=episode.status.machine.provider_id or node.machine.provider_id,
@@ -155,6 +164,7 @@ def _attempted(episode: Episode, node: NodeView, policy: Policy, attempt: Attemp
                 deadline=attempt.deadline,
                 component=attempt.component,
             ),
+            attempt=attempt.number,
         )
     ]
 

@@ -25,15 +25,18 @@ async def operate(reach: Reach, wanted: Operate) -> Outcome:
     """Have the operation exist and the node's doorbell name it."""
     operation = await _found(reach, wanted.name)
     health = await _health(reach, wanted.spec.node_name)
+    rung = health is not None and health.spec.operation == wanted.name
+    over = operation is not None and (operation.status.phase.ended or rung)
+    # The bell is what begins it, so what the decision rested on must still hold also when the object is there already.
+    if not over and (why := await _why_not(reach, wanted, health)) is not None:
+        return why
     if operation is None:
-        if (why := await _why_not(reach, wanted, health)) is not None:
-            return why
         operation = await _created(reach, wanted)
     if operation.spec.operation_id != wanted.spec.operation_id:
         return not_yet(
             f"NodeOperation {wanted.name} is another's (id {operation.spec.operation_id}); it is left alone", 30.0
         )
-    if operation.status.phase.ended:
+    if over or operation.status.phase.ended:
         return SETTLED
     return await _rung(reach, wanted, health)
 
@@ -89,7 +92,7 @@ async def _why_not(reach: Reach, wanted: Operate, health: NodeHealth | None) -> 
         return not_yet(
             f"{spec.node_name} has reported anew since {spec.kind.value} was decided; deciding again", again=0.5
         )
-    if why := await why_not_ours(reach, wanted.incident, wanted.incident_uid):
+    if why := await why_not_ours(reach, wanted.incident, wanted.incident_uid, wanted.attempt):
         return not_yet(f"{why}; {spec.kind.value} is not asked for", again=5.0)
     return None
 
@@ -122,8 +125,6 @@ async def _rung(reach: Reach, wanted: Operate, health: NodeHealth | None) -> Out
         return not_yet(
             f"{node} has no NodeHealth: no agent has ever reported there, so nobody hears the doorbell", again=5.0
         )
-    if health.spec.operation == wanted.name:
-        return SETTLED
     body = {"spec": {"operation": wanted.name}}
     try:
         await reach.client.patch(NODE_HEALTHS, node, body, kind=PatchKind.MERGE, field_manager=MANAGER)

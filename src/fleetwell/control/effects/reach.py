@@ -13,6 +13,7 @@ from fleetwell.kube.client import Client
 from fleetwell.kube.errors import NotFound
 from fleetwell.kube.objects import Node, ObjectReference
 from fleetwell.kube.resource import NODES
+from fleetwell.policy.case import OPEN_RESULTS
 from fleetwell.policy.view import PodsView, ReplacementView
 
 
@@ -67,8 +68,8 @@ async def live_node(reach: Reach, name: str, uid: str) -> Node | None:
     return node if node.metadata.uid == uid else None
 
 
-async def why_not_ours(reach: Reach, name: str, uid: str) -> str:
-    """Say why the incident does not ask for anything of us any more; empty when it does."""
+async def why_not_ours(reach: Reach, name: str, uid: str, attempt: int | None = None) -> str:
+    """Say why the incident does not ask for anything, or for this attempt, of us any more; empty when it does."""
     try:
         incident: Incident = await reach.client.get(INCIDENTS, name)
     except NotFound:
@@ -79,9 +80,16 @@ async def why_not_ours(reach: Reach, name: str, uid: str) -> str:
         return f"Incident {name} is over"
     if incident.status.epoch > reach.epoch:
         return f"Incident {name} belongs to a later leader (epoch {incident.status.epoch}, ours is {reach.epoch})"
+    under_way = [it.number for it in incident.status.attempts if it.result in OPEN_RESULTS]
+    if attempt is not None and attempt not in under_way:
+        return f"attempt {attempt} of Incident {name} is not under way any more"
+    return _held(incident)
+
+
+def _held(incident: Incident) -> str:
     hold, approval = incident.spec.hold, incident.spec.approve
     if hold is not None and (approval is None or approval.at <= hold.at):
-        return f"{hold.by} holds Incident {name}"
+        return f"{hold.by} holds Incident {incident.metadata.name}"
     return ""
 
 

@@ -9,7 +9,7 @@ from fleetwell.control.providers import template as provider
 from fleetwell.kube.errors import NotFound
 from fleetwell.kube.resource import Raw, Resource
 from fleetwell.policy.instructions import OrderReplacement
-from fleetwell.policy.view import ReplacementView
+from fleetwell.policy.view import NOT_ORDERED, ReplacementView
 
 POLL = 5.0
 """Seconds between two looks at an order that is not done."""
@@ -23,8 +23,11 @@ async def replace(reach: Reach, wanted: OrderReplacement) -> Outcome:
         refused = ReplacementView(name=wanted.name, state="Failed", detail=str(error))
         return Outcome(settled=True, detail=str(error), replacement=refused)
     found = await provider.read(reach, kind, wanted.name, wanted.template)
-    if found is None:
+    if found is None and wanted.begin:
         return await _ordered(reach, kind, wanted)
+    if found is None:
+        # Asked again: an order of ours whose answer was lost may still be on its way.
+        return Outcome(settled=False, again=POLL, replacement=ReplacementView(name=wanted.name, state=NOT_ORDERED))
     return _followed(wanted, found)
 
 
@@ -39,7 +42,7 @@ async def _ordered(reach: Reach, kind: Resource[Raw], wanted: OrderReplacement) 
     known = reach.health_version(wanted.node)
     if known and await _health_version(reach, wanted.node) != known:
         return not_yet(f"{wanted.node} has reported anew since its replacement was decided; deciding again", again=0.5)
-    if why := await why_not_ours(reach, wanted.incident, wanted.incident_uid):
+    if why := await why_not_ours(reach, wanted.incident, wanted.incident_uid, wanted.attempt):
         return not_yet(f"{why}; the replacement is not ordered", again=5.0)
     made = await provider.order(reach, kind, wanted, await _reason(reach, wanted.incident))
     message = f"Replacement ordered: {kind.kind} {wanted.name}, for Incident {wanted.incident}"
