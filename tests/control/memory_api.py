@@ -16,7 +16,7 @@ from typing import Any
 
 from fleetwell.kube.client import Client, PatchKind
 from fleetwell.kube.config import ConnectionConfig
-from fleetwell.kube.errors import from_response
+from fleetwell.kube.errors import Unreachable, from_response
 
 Obj = dict[str, Any]
 Watcher = Callable[[str, str, Obj], None]
@@ -37,6 +37,8 @@ class MemoryApi(Client):
         """Path of a pod → answers to its evictions, used up one by one; then they succeed."""
         self.failures: list[tuple[str, str, int, str]] = []
         """(method, part of the path, code, reason): the next such request fails so."""
+        self.lost: list[tuple[str, str]] = []
+        """(method, part of the path): the next such request is carried out, and its answer does not arrive."""
         self.before: list[tuple[str, str, Callable[[], object]]] = []
         """(method, part of the path, what happens right before the next such request is served)."""
         self._versions = itertools.count(1)
@@ -98,6 +100,10 @@ class MemoryApi(Client):
                 self._fail(what, code, reason)
         decoded = json.loads(body) if body else {}
         answer = self._serve(method, path, what, dict(params or {}), decoded, content_type)
+        for index, (verb, part) in enumerate(self.lost):
+            if verb == method and part in path:
+                del self.lost[index]
+                raise Unreachable(what, "no answer", sent=True)
         return json.dumps(answer).encode()
 
     def _serve(self, method: str, path: str, what: str, params: Obj, body: Obj, content_type: str) -> Obj:

@@ -45,12 +45,12 @@ class Intents:
         self._reach = reach
         self._picture = picture
         self._written_at: dict[str, float] = {}
+        self._asked: dict[str, str] = {}
+        """Node UID → name of the incident that was asked for and has no status yet: an answer that was lost."""
 
     async def open(self, node: NodeView, opening: Opening) -> Written:
         """Create a node's incident, or adopt the one that a lost answer left behind, and write its first status."""
-        number = 0
-        while (name := incident_name(node.name, node.uid, number)) in self._picture.book.incidents:
-            number += 1
+        name = self._asked.setdefault(node.uid, incident_name(node.name, node.uid, opening.status.timeline.opened))
         labels = {NODE_LABEL: node.name} if len(node.name) <= LABEL_LENGTH else {}
         spec = msgspec.to_builtins(opening.spec)
         wanted: Raw = {"metadata": {"name": name, "labels": labels}, "spec": spec}
@@ -128,6 +128,7 @@ class Intents:
             log.warning("incident not written; nothing is done for it", incident=name, why=str(error))
             return Written.FAILED
         self._written_at[name] = self._reach.clock.monotonic()
+        self._asked.pop(incident.spec.node_uid, None)
         self._picture.incident_seen(written)
         self._tell(written, incident.status)
         return Written.DONE

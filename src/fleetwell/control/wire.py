@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 
+_NODE_PART = 220
+"""Of a node's name: a name has at most 253 characters, and those of operations are longer than their incident's."""
+
 
 def rfc3339(at: dt.datetime) -> str:
     """Write a time as Kubernetes' own ``Time`` fields have it: UTC, whole seconds."""
@@ -21,10 +24,11 @@ def parse_time(text: str | None) -> dt.datetime | None:
         return None
 
 
-def incident_name(node: str, uid: str, number: int) -> str:
-    """Name an incident: the node's name, and a hash that differs by the node's UID and the number of the episode.
+def incident_name(node: str, uid: str, opened: dt.datetime) -> str:
+    """Name an incident: the node's name, and a hash that differs by the node's UID and the moment of its opening.
 
-    Asked for again after an answer was lost, it is the same name.
+    A name is never used twice, though incidents are pruned: operations are named after their incident, and an agent
+    does not look twice at a name that it has brought to its end.
     """
-    digest = hashlib.sha256(f"{uid} {number}".encode()).hexdigest()[:8]
-    return f"{node[:240]}-{digest}"
+    digest = hashlib.sha256(f"{uid} {opened.isoformat()}".encode()).hexdigest()[:8]
+    return f"{node[:_NODE_PART].rstrip('-.')}-{digest}"
