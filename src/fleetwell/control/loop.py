@@ -219,29 +219,27 @@ class Loop:
         """Work out what must be true of a node, from what is written about its episodes."""
         wanted: list[Any] = []
         view = self.picture.views.get(node)
-        current = False
-        for incident in self.picture.book.open_incidents(node):
+        still_open = list(self.picture.book.open_incidents(node))
+        for incident in still_open:
             episode = self.picture.book.episode(incident.metadata.name)
             if episode is None or episode.status.epoch != self._reach.epoch:
                 continue
             around = self.picture.around(episode, now)
-            current = current or around.node is not None
             wanted += desired(episode, around)
             if around.node is not None and episode.status.phase is Phase.SUSPECTED:
                 wanted.append(CountPods(node, episode.name))
-        if not current and view is not None:
+        if view is not None and not any(it.spec.node_uid == view.uid for it in still_open):
             wanted += self._left_behind(node, view.uid, now)
         return tuple(wanted)
 
     def _left_behind(self, node: str, uid: str, now: dt.datetime) -> list[Any]:
-        """Marks that an ended or deleted episode has left on a node: giving back needs nobody's leave."""
+        """Marks on a node with no open episode, whatever became of theirs: giving back needs nobody's leave."""
         wanted: list[Any] = []
         for episode in self.picture.book.past_episodes(node, uid):
             wanted += desired(episode, self.picture.around(episode, now))
         marked_for = self.picture.marked_for(node)
-        if marked_for and marked_for not in self.picture.book.incidents:
-            wanted.append(Restore(node=node, uid=uid, incident=marked_for))
-        return wanted
+        restore = Restore(node=node, uid=uid, incident=marked_for)
+        return wanted if not marked_for or restore in wanted else [*wanted, restore]
 
     def _node_of(self, name: str) -> str:
         incident = self.picture.book.incidents.get(name)

@@ -1,0 +1,56 @@
+"""Marks do not outlive their incident, whatever somebody does to it; and they stay while it is open."""
+
+from __future__ import annotations
+
+import pytest
+
+from control.ground import CUSTOM, Controller, Fleet
+from control.memory_api import Obj
+
+QUARANTINE = "fleetwell.io/quarantine"
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    fleet = Fleet()
+    fleet.policy(rules=[{"name": "slow", "faults": ["*"], "drain": {"after": "1h"}}])
+    fleet.node("a")
+    fleet.beat("a")
+    fleet.bad("a")
+    return fleet
+
+
+def incident_path(fleet: Fleet) -> str:
+    return f"{CUSTOM}/incidents/{fleet.incident()['metadata']['name']}"
+
+
+def without_status(incident: Obj) -> None:
+    del incident["status"]
+
+
+async def test_an_incident_whose_status_was_wiped_leaves_no_mark_on_a_node_that_is_well(fleet: Fleet) -> None:
+    controller = Controller(fleet)
+    await controller.settle()
+    assert fleet.taints("a") == [QUARANTINE]
+    controller.die()
+    fleet.healthy("a")
+    fleet.api.edit(incident_path(fleet), without_status)
+    controller = Controller(fleet, epoch=2)
+    await controller.loop.intents.claim()
+    await controller.run(10, each=fleet.beat_all)
+    assert fleet.phase() == "Cleared"
+    assert fleet.taints("a") == []
+    assert fleet.annotations("a") == {}
+
+
+@pytest.mark.parametrize("what", ["wiped", "deleted"])
+async def test_a_node_that_is_still_bad_keeps_its_quarantine(fleet: Fleet, what: str) -> None:
+    controller = Controller(fleet)
+    await controller.settle()
+    seen: list[list[str]] = []
+    fleet.api.watchers.append(lambda _, plural, __: seen.append(fleet.taints("a")) if plural == "nodes" else None)
+    fleet.api.edit(incident_path(fleet), without_status) if what == "wiped" else fleet.api.remove(incident_path(fleet))
+    await controller.run(10, each=fleet.beat_all)
+    assert fleet.phase() == "Quarantined"
+    assert all(taints == [QUARANTINE] for taints in seen)
+    assert fleet.taints("a") == [QUARANTINE]
