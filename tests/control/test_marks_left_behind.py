@@ -6,6 +6,8 @@ import pytest
 
 from control.ground import CUSTOM, Controller, Fleet
 from control.memory_api import Obj
+from fleetwell.api.resources import POLICIES
+from fleetwell.control.observe import Observer
 
 QUARANTINE = "fleetwell.io/quarantine"
 
@@ -54,3 +56,23 @@ async def test_a_node_that_is_still_bad_keeps_its_quarantine(fleet: Fleet, what:
     assert fleet.phase() == "Quarantined"
     assert all(taints == [QUARANTINE] for taints in seen)
     assert fleet.taints("a") == [QUARANTINE]
+
+
+async def test_a_policy_that_the_new_controller_cannot_read_keeps_what_it_holds(fleet: Fleet) -> None:
+    controller = Controller(fleet)
+    await controller.settle()
+    controller.die()
+    fleet.api.remove(f"{CUSTOM}/remediationpolicies/gpu")
+    controller = Controller(fleet, epoch=2)
+    observer = Observer(fleet.api, controller.picture, namespace="fleetwell", changed=lambda: None)
+    policies = observer.following(POLICIES)
+    policies.undecodable.add("gpu")
+    await controller.loop.intents.claim()
+    await controller.run(10, each=fleet.beat_all)
+    assert fleet.phase() == "Quarantined"
+    assert "RemediationPolicy gpu cannot be read" in fleet.incident()["status"]["summary"]
+    assert fleet.taints("a") == [QUARANTINE]
+    policies.undecodable.clear()
+    await controller.run(40, each=fleet.beat_all)
+    assert fleet.phase() == "Released"
+    assert fleet.taints("a") == []

@@ -211,3 +211,18 @@ def test_a_problem_in_the_middle_of_a_drain_stops_the_evictions_and_keeps_the_qu
     world.turns(3)
     assert len(world.done(DrainNode)) == drains
     assert world.nodes["ip-1"].our_taint
+
+
+def test_a_policy_that_cannot_be_read_releases_nothing() -> None:
+    """A controller that was set back to an older version must not take what it cannot read for what was deleted."""
+    world = World.of(node("ip-1", finding()), node("ip-2"), node("ip-3"))
+    world.turns(3)
+    world.policies, world.problem = [], "RemediationPolicy gpus cannot be read by this controller"
+    world.turns(3)
+    assert not world.phase().ended
+    assert "cannot be read" in world.status().summary
+    assert world.nodes["ip-1"].our_taint
+    world.problem = ""
+    world.turns(2)
+    assert world.phase() is Phase.RELEASED
+    assert not world.nodes["ip-1"].our_taint

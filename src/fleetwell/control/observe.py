@@ -32,6 +32,7 @@ class Observer:
             self._follow(INCIDENTS, picture.incident_seen, lambda it: picture.incident_gone(it.metadata.name)),
             self._follow(NODE_OPERATIONS, picture.book.operation_seen, picture.book.operation_gone),
         ]
+        picture.unread_policies = self.following(POLICIES).undecodable
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -49,6 +50,10 @@ class Observer:
     async def synced(self) -> None:
         """Wait until every kind has been listed: before that, what is not in the picture may only not be known yet."""
         await asyncio.gather(*(informer.synced.wait() for informer in self._informers))
+
+    def following(self, resource: Resource[T]) -> Informer[T]:
+        """Give the informer of a kind."""
+        return next(it for it in self._informers if it.resource is resource)
 
     def failures(self) -> list[str]:
         """Say which kinds are not being followed now, and why."""

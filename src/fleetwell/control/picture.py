@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import defaultdict
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -50,6 +51,8 @@ class Picture:
         self.healths: dict[str, NodeHealth] = {}
         self.policies: dict[str, Policy] = {}
         self.dirty_nodes: set[str] = set()
+        self.unread_policies: AbstractSet[str] = frozenset()
+        """Policies that are there and cannot be read, as after a step back to an older controller."""
         self.cordon_pools: dict[str, frozenset[str]] = {}
         """Policy → pools where our taint would lock out DaemonSets."""
         self._governed: dict[str, Governed] = {}
@@ -198,7 +201,9 @@ class Picture:
         return Surroundings(
             node=node,
             policy=policy,
-            policy_problem=self.governed(spec.node_name).problem if here else "",
+            policy_problem=self.governed(spec.node_name).problem
+            if policy is not None and here
+            else self._unread(policy),
             operations=dict(self.book.operations(episode.name)),
             replacement=self.book.replacement(episode.name),
             pool_nodes=self.pool_nodes(pool),
@@ -219,6 +224,11 @@ class Picture:
         return health.metadata.resource_version if health else ""
 
     # How it is kept
+
+    def _unread(self, policy: Policy | None) -> str:
+        if policy is not None or not self.unread_policies:
+            return ""
+        return f"RemediationPolicy {', '.join(sorted(self.unread_policies))} cannot be read by this controller"
 
     def _refresh(self, name: str) -> None:
         node = self.nodes.get(name)

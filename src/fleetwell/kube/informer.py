@@ -66,7 +66,7 @@ class Informer(Generic[T]):
 
     Handlers are called in the event loop, in order, and must not block. ``trim`` drops what nobody reads before an
     object is kept. ``last_contact`` is the monotonic time of the last byte from the server, or None; ``failure`` is why
-    it is not following now, or None; ``undecodable`` counts objects that could not be read (their last readable form
+    it is not following now, or None; ``undecodable`` names objects that cannot be read now (their last readable form
     stays).
     """
 
@@ -91,7 +91,7 @@ class Informer(Generic[T]):
         self.synced = asyncio.Event()
         self.last_contact: float | None = None
         self.failure: KubeError | None = None
-        self.undecodable = 0
+        self.undecodable: set[str] = set()
         self._client = client.without_retries()
         self._namespace = namespace
         self._params = bodies.selection(label_selector, ",".join(filter(None, (by_name, field_selector))))
@@ -168,6 +168,7 @@ class Informer(Generic[T]):
     async def _list(self) -> None:
         fresh: dict[tuple[str, str], _Held[T]] = {}
         version = ""
+        self.undecodable.clear()
         async with contextlib.aclosing(
             self._client.pages(self.resource, self._namespace, params=self._params)
         ) as pages:
@@ -217,6 +218,7 @@ class Informer(Generic[T]):
         key, held = self._read(frame.object)
         version = decode_identity(self.resource.plural, frame.object).resource_version
         if frame.type == "DELETED":
+            self.undecodable.discard(key[1])
             self._remove(key, last=held)
         elif held is not None:
             self._put(key, held)
@@ -228,11 +230,12 @@ class Informer(Generic[T]):
         try:
             decoded = self.resource.decode(raw)
         except msgspec.DecodeError as error:
-            self.undecodable += 1
+            self.undecodable.add(who.name)
             log.warning(
                 "object cannot be read, keeping what was known", kind=self.resource.kind, name=who.name, why=str(error)
             )
             return key, None
+        self.undecodable.discard(who.name)
         return key, _Held(self._trim(decoded) if self._trim else decoded, who.uid, who.resource_version)
 
     def _put(self, key: tuple[str, str], held: _Held[T]) -> None:

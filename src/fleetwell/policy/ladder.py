@@ -19,7 +19,7 @@ from fleetwell.api.incident import Hold, IncidentStatus, Phase, QuarantineMark
 from fleetwell.api.node_health import Machine
 from fleetwell.policy import story
 from fleetwell.policy.attempts import intend, remedying
-from fleetwell.policy.case import Case, Step
+from fleetwell.policy.case import PRECONDITION, Case, Step
 from fleetwell.policy.commands import held, obey
 from fleetwell.policy.draining import draining
 from fleetwell.policy.evidence import merged, said_now
@@ -59,6 +59,10 @@ def decide(episode: Episode, around: Surroundings, now: dt.datetime) -> Step:
         return Step(status=_forget_marks(episode.status, around))
     if around.node is None:
         return _finish(gone(episode, around, now), now)
+    if around.policy is None and around.policy_problem:
+        text = f"no policy governs the node, but {around.policy_problem}: everything stays as it is"
+        unsure = Hold(reason=PRECONDITION, message=text, since=now, look_again_at=now + story.LOOK_AGAIN)
+        return _finish(Step(status=story.hold(episode.status, unsure, now)), now)
     if around.policy is None:
         text = "released: no policy governs the node any more"
         return _finish(Step(status=story.move(episode.status, Phase.RELEASED, now, text)), now)
