@@ -1,12 +1,13 @@
 from typing import Any
 
 from fleetwell.api.incident import Hold, Phase
+from fleetwell.api.node_operation import OperationPhase
 from fleetwell.api.policy import DisruptionBudget, Pace, Selector
 from fleetwell.policy.budget import Fleet, admit, budget_of, pace_of
 from fleetwell.policy.instructions import Granted, Quarantine, Request, RequestKind
 from fleetwell.policy.pools import Pools
 from fleetwell.policy.view import NodeView
-from policy.builders import REMAP, START, UNKNOWN_XID, finding, minutes, node, policy
+from policy.builders import REMAP, START, UNKNOWN_XID, command, finding, minutes, node, policy
 from policy.world import World, to_remedying
 
 
@@ -150,7 +151,7 @@ def test_who_waits_for_a_person_counts_as_out_and_never_holds_the_pace() -> None
     world.turns(6)
     assert world.phase("inc-1") is Phase.NEEDS_PERSON
     assert "ip-1" in budget_of("train", world.fleet()).out
-    assert pace_of("train", world.fleet()).running == ("ip-2",)
+    assert pace_of("train", world.fleet(), world.now).running == ("ip-2",)
 
 
 def test_counting_node_by_node_equals_counting_all_anew() -> None:
@@ -164,3 +165,32 @@ def test_counting_node_by_node_equals_counting_all_anew() -> None:
     anew = Pools.of([*changed, nodes[4]], [world])
     assert [pools.pool(name) for name in ("train", "other")] == [anew.pool(name) for name in ("train", "other")]
     assert pools.available("train", {one.name: one for one in (*changed, nodes[4])}) == 2
+
+
+def test_a_node_that_another_controller_takes_away_is_out() -> None:
+    """Karpenter's disruption and ours are one disruption to who works there."""
+    budget = DisruptionBudget(max_unavailable_percent=20)
+    nodes = [*pool_of_size(8), node("ip-9", taints_of_others=("karpenter.sh/disrupted",))]
+    assert answers(nodes, budget, request("ip-1")) == ["Budget"]
+    assert answers([*nodes, node("ip-10", taints_of_others=("nvidia.com/gpu",))], budget, request("ip-1")) == ["go"]
+
+
+def test_a_cordoned_node_still_works_and_is_not_taken_beyond_the_limit() -> None:
+    """Else a pool that somebody has cordoned for a day would be drained without any budget."""
+    budget = DisruptionBudget(max_unavailable_percent=10)
+    cordoned = pool_of_size(20, cordoned=True)
+    assert answers(cordoned, budget, request("ip-1"), request("ip-2", 1)) == ["Budget", "Budget"]
+    two = [*pool_of_size(2, cordoned=True), *(node(f"ip-{number}") for number in range(3, 21))]
+    assert answers(two, budget, request("ip-1"), request("ip-2", 1), request("ip-3", 2)) == ["go", "go", "Budget"]
+
+
+def test_a_hold_on_a_node_that_restarts_makes_no_room_for_another_restart() -> None:
+    world = World.of(node("ip-1", finding()), policies=[policy(pace=Pace(max_concurrent=1))])
+    to_remedying(world)
+    world.operation("inc-1-a1", OperationPhase.RUNNING)
+    world.tell("inc-1", hold=command(world.now))
+    world.turn()
+    assert world.phase() is Phase.HELD
+    ask = request("ip-1", kind=RequestKind.REMEDY)
+    assert isinstance(admit([ask], world.fleet(), world.now)["inc-ip-1"], Hold)
+    assert isinstance(admit([ask], world.fleet(), world.now + minutes(11))["inc-ip-1"], Granted)

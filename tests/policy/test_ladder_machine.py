@@ -16,6 +16,7 @@ from fleetwell.api.policy import Mode
 from fleetwell.policy.case import OPEN_RESULTS
 from fleetwell.policy.evidence import AGENT_SILENT, PROOF_FAILED, PROOF_UNFINISHED
 from fleetwell.policy.instructions import Instruction, Operate, OrderReplacement
+from fleetwell.policy.others import others_at_work
 from fleetwell.policy.pools import out_because
 from fleetwell.policy.story import KEPT_DECISIONS
 from fleetwell.policy.view import NodeView, PodsView
@@ -154,6 +155,7 @@ class Ladder(RuleBasedStateMachine):
             name for name, it in world.nodes.items() if out_because(replace(it, our_taint=False)) and not it.unproven
         }
         held = {name for name, it in world.nodes.items() if it.our_taint and not it.unproven and nodes.get(name) == it}
+        lost = {name for name, it in world.nodes.items() if not it.ready or others_at_work(it)}
         newly, taken = set(), set()
         for name, episode in world.episodes.items():
             here = world.nodes.get(episode.spec.node_name)
@@ -162,7 +164,7 @@ class Ladder(RuleBasedStateMachine):
                 continue
             taken.add(episode.spec.node_name)
             old = before.get(name)
-            if (old is None or old.quarantine is None) and episode.spec.node_name not in out:
+            if (old is None or old.quarantine is None) and episode.spec.node_name not in lost:
                 newly.add(episode.spec.node_name)
         admitted = sum(1 for it in world.nodes.values() if not it.unproven)
         if newly:

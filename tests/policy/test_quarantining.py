@@ -268,3 +268,19 @@ def test_a_fault_of_the_machine_found_while_a_job_is_restarted_goes_the_whole_wa
     world.turns(5)
     assert world.nodes["ip-1"].our_taint
     assert world.reboots()
+
+
+def test_nobody_is_sent_away_from_a_node_against_which_nothing_is_said_any_more() -> None:
+    """S1: the drain stops with the fault, and not only when the node has been quiet for long enough."""
+    world = World.of(node("ip-1", finding()), node("ip-2"), node("ip-3"))
+    world.change("ip-1", pods=PodsView(to_evict=1))
+    world.turns(3)
+    drained = len(world.done(DrainNode))
+    assert drained
+    world.says("ip-1")
+    world.turns(3)
+    assert world.phase() is Phase.DRAINING
+    assert len(world.done(DrainNode)) == drained
+    world.says("ip-1", finding())
+    world.turn()
+    assert len(world.done(DrainNode)) > drained

@@ -18,6 +18,7 @@ from fleetwell.policy.beginning import asked, attempt_name, grounded, never_begu
 from fleetwell.policy.case import BARS, Case, Step, close_attempt, next_rung, unfinished
 from fleetwell.policy.evidence import Standing
 from fleetwell.policy.instructions import RequestKind
+from fleetwell.policy.others import others_at_work
 from fleetwell.policy.proof import to_proving
 from fleetwell.policy.quarantining import approved, interrupt
 from fleetwell.policy.view import NOT_ORDERED, OperationView
@@ -53,7 +54,7 @@ def _not_yet(status: IncidentStatus, case: Case, stands: Standing) -> IncidentSt
     if status.quarantine is None:
         text = "more than a job's fault now: the node is taken out before it is repaired"
         return story.move(status, Phase.TOLERATING, case.now, text)
-    work = case.others_at_work()
+    work = others_at_work(case.node)
     if work:
         return interrupt(status, case, work)
     if stands.unintelligible and not approved(status):

@@ -100,17 +100,17 @@ class _Pass:
     interval: dt.timedelta
 
     @classmethod
-    def of(cls, pool: str, fleet: Fleet) -> _Pass:
+    def of(cls, pool: str, fleet: Fleet, now: dt.datetime) -> _Pass:
         budget = budget_of(pool, fleet)
         counted = {out.gang or name for name, out in budget.out.items()}
-        return cls(budget=budget, counted=counted, pace=pace_of(pool, fleet), interval=pace_interval(pool, fleet))
+        return cls(budget=budget, counted=counted, pace=pace_of(pool, fleet, now), interval=pace_interval(pool, fleet))
 
     def quarantine(self, request: Request, node: NodeView, now: dt.datetime) -> Answer:
         if node.unproven:
             return Granted()
-        key = node.gang or node.name
-        free = node.name in self.budget.out or key in self.counted
-        if not free and len(self.counted) + 1 > self.budget.limit:
+        key, out = node.gang or node.name, self.budget.out.get(node.name)
+        lost = out.lost if out is not None else key in self.counted
+        if not lost and len(self.counted | {key}) > self.budget.limit:
             return _hold(BUDGET, self.budget.words(), now)
         self.counted.add(key)
         self.budget.out[node.name] = Out(why=f"our incident {request.episode}", gang=node.gang)
@@ -139,7 +139,7 @@ def admit(requests: Sequence[Request], fleet: Fleet, now: dt.datetime) -> dict[s
             answers[request.episode] = _hold(PRECONDITION, text, now)
             continue
         if request.pool not in passes:
-            passes[request.pool] = _Pass.of(request.pool, fleet)
+            passes[request.pool] = _Pass.of(request.pool, fleet, now)
         if request.kind is RequestKind.QUARANTINE:
             answers[request.episode] = passes[request.pool].quarantine(request, node, now)
         else:
@@ -156,12 +156,16 @@ def budget_of(pool: str, fleet: Fleet) -> Budget:
     return Budget(pool=pool, nodes=len(known.admitted), out=out, limit=min(limits, default=0))
 
 
-def pace_of(pool: str, fleet: Fleet) -> PaceNow:
-    """Give a pool's pace now. What waits for a person runs nothing, so it never holds the pace."""
+def pace_of(pool: str, fleet: Fleet, now: dt.datetime) -> PaceNow:
+    """Give a pool's pace now.
+
+    An attempt that a hold or a question to a person has overtaken may still be under way on its node: it counts until
+    its deadline. What waits longer for a person runs nothing, so it never holds the pace.
+    """
     names = fleet.pools.pool(pool).policies
     paces = [fleet.policies[name].spec.pace for name in names if name in fleet.policies]
     mine = [episode for episode in fleet.episodes.values() if episode.status.pool == pool]
-    running = [it.spec.node_name for it in mine if it.status.phase is Phase.REMEDYING and unfinished(it.status)]
+    running = [it.spec.node_name for it in mine if _runs(it.status, now)]
     starts = [attempt.started_at for it in mine for attempt in it.status.attempts]
     interval = pace_interval(pool, fleet)
     return PaceNow(
@@ -170,6 +174,12 @@ def pace_of(pool: str, fleet: Fleet) -> PaceNow:
         at_most=min((pace.max_concurrent for pace in paces), default=1),
         free_at=max(starts) + interval if starts and interval else None,
     )
+
+
+def _runs(status: IncidentStatus, now: dt.datetime) -> bool:
+    if status.phase.ended or not unfinished(status):
+        return False
+    return status.phase is Phase.REMEDYING or now < status.attempts[-1].deadline
 
 
 def pace_interval(pool: str, fleet: Fleet) -> dt.timedelta:

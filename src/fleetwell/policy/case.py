@@ -25,19 +25,6 @@ BARS: Final = (DRY_RUN, PAUSED, PRECONDITION)
 
 OPEN_RESULTS: Final = (AttemptResult.INTENDED, AttemptResult.RUNNING)
 
-_OTHERS_AT_WORK: Final = (
-    "karpenter.sh/disrupted",
-    "karpenter.sh/disruption",
-    "ToBeDeletedByClusterAutoscaler",
-    "aws-node-termination-handler/",
-    "cloud.google.com/impending-node-termination",
-    "node.cloudprovider.kubernetes.io/shutdown",
-    "node.kubernetes.io/out-of-service",
-    "weave.works/kured-node-reboot",
-    "medik8s.io/",
-)
-"""Taints by which others say that they drain, restart or delete the node; a trailing slash names a whole domain."""
-
 _MACHINE_WRITER: Final = re.compile(
     r"^(kubelet|kube-|fleetwell|karpenter|cluster-autoscaler|cloud-|node-)|(controller|manager|operator|autoscaler)$"
 )
@@ -139,15 +126,6 @@ class Case:
             return "its agent has not reported from this boot"
         return "" if health.settled else "its agent has not yet had a full look that found nothing"
 
-    def others_at_work(self) -> str:
-        """Who else drains, restarts or deletes the node now; empty when nobody does."""
-        if self.node.deleting:
-            return "the Node object is being deleted"
-        for taint in self.node.taints_of_others:
-            if any(_names(pattern, taint) for pattern in _OTHERS_AT_WORK):
-                return f"another controller is at work on it (taint {taint})"
-        return ""
-
 
 def machine_writer(field_manager: str) -> bool:
     """Whether a program rather than a person wrote."""
@@ -190,7 +168,3 @@ def close_attempt(status: IncidentStatus, result: AttemptResult, now: dt.datetim
 def _possible(rung: Rung, case: Case) -> bool:
     replacement = case.policy.spec.replacement
     return rung.remedy is not Remedy.REPLACE or (replacement.provider != "none" and replacement.template is not None)
-
-
-def _names(pattern: str, taint: str) -> bool:
-    return pattern in taint if pattern.endswith("/") else taint == pattern

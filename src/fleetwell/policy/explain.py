@@ -29,7 +29,7 @@ def explain(episode: Episode, around: Surroundings, fleet: Fleet, now: dt.dateti
     lines += [f"proof {it.number}: {_passed(it.passed)} {it.detail}".rstrip() for it in status.proofs]
     if not status.phase.ended:
         lines += [f"budget of pool {status.pool}: {budget_of(status.pool, fleet).words()}"]
-        lines += [f"pace: {pace_of(status.pool, fleet).words()}"]
+        lines += [f"pace: {pace_of(status.pool, fleet, now).words()}"]
     lines += _next(episode, around, now)
     lines += [f"decided {words(now - it.at)} ago: {it.text}" for it in status.decisions[-_DECISIONS:]]
     return lines

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fleetwell.policy.matching import governing, pool_of
+from fleetwell.policy.others import others_at_work
 from fleetwell.policy.view import NodeView, Policy
+
+CORDONED = "cordoned"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +18,8 @@ class Out:
 
     why: str
     gang: str = ""
+    lost: bool = True
+    """False: no new work comes, and what runs there still works, so that taking the node is a loss like any other."""
 
 
 @dataclass(kw_only=True)
@@ -63,7 +68,7 @@ class Pools:
         pool.admitted.add(node.name)
         why = out_because(node)
         if why:
-            pool.out[node.name] = Out(why=why, gang=node.gang)
+            pool.out[node.name] = Out(why=why, gang=node.gang, lost=why != CORDONED)
 
     def drop(self, node: str) -> None:
         """Forget a node that is gone."""
@@ -97,4 +102,4 @@ def out_because(node: NodeView) -> str:
         return "being deleted"
     if node.our_taint:
         return "quarantined"
-    return "cordoned" if node.cordoned else ""
+    return others_at_work(node) or (CORDONED if node.cordoned else "")

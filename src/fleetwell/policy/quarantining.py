@@ -13,6 +13,7 @@ from fleetwell.policy import story
 from fleetwell.policy.case import BARS, PRECONDITION, Case, Step, next_rung
 from fleetwell.policy.evidence import Standing
 from fleetwell.policy.instructions import RequestKind
+from fleetwell.policy.others import others_at_work
 from fleetwell.policy.proof import to_proving
 
 MARK_MISSING_AFTER = dt.timedelta(minutes=1)
@@ -24,7 +25,7 @@ def tolerating(status: IncidentStatus, case: Case) -> Step:
     stands = case.standing(status)
     if not stands.now:
         return _without_evidence(status, stands, case)
-    work = case.others_at_work()
+    work = others_at_work(case.node)
     if work:
         return Step(status=interrupt(status, case, work))
     left = stands.tolerated_for - story.bad_for(status, case.now)
@@ -111,7 +112,7 @@ def suspected(status: IncidentStatus, case: Case) -> Step:
 
 def maintenance(status: IncidentStatus, case: Case) -> Step:
     """Stand back while others are at work, up to a deadline."""
-    work = case.others_at_work()
+    work = others_at_work(case.node)
     before = status.interrupted or Phase.TOLERATING
     if not work:
         back = story.move(status, before, case.now, "nobody else is at work on it any more")
@@ -138,7 +139,7 @@ def recovery_cancels(status: IncidentStatus, case: Case) -> Step | None:
         text = "the node restarted in the meantime: it is tested rather than repaired for what an earlier boot said"
         return Step(status=to_proving(status, case, text))
     if stands.live:
-        work = case.others_at_work()
+        work = others_at_work(case.node)
         return Step(status=interrupt(status, case, work)) if work else None
     if stands.stale:
         return Step(status=to_proving(status, case, "nothing is known against this boot"))
