@@ -89,6 +89,14 @@ def test_a_snapshot_finding_ends_after_two_oks_of_the_same_probe() -> None:
     assert node.status(ConditionType.GPU_MEMORY) is TRUE
 
 
+def test_of_what_one_look_says_twice_of_one_thing_the_worse_counts_in_either_order() -> None:
+    said = (seen("GpuEccUncorrectable"), seen("GpuEccUncorrectable", verdict=Verdict.UNKNOWN))
+    for order in (said, said[::-1]):
+        node = Node()
+        node.look("nvml", *order)
+        assert [finding.verdict for finding in findings(node.state)] == [Verdict.BAD]
+
+
 def test_a_look_that_did_not_judge_the_component_ends_nothing() -> None:
     node = Node()
     node.look("nvml", seen("GpuRowRemapFailed"))

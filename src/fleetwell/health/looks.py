@@ -36,7 +36,7 @@ def snapshot_taken(state: TriageState, taken: Snapshot) -> TriageState:
     if taken.boot_id != state.boot_id:
         return state
     limit = state.settings.max_findings
-    found = {_key(taken.probe, one): one for one in taken.observations[:limit]}
+    found = _worst(taken.probe, taken.observations[:limit])
     table = FindingsTable(state)
     table.overflow += max(0, len(taken.observations) - limit)
     bad = frozenset(fault_or_unknown(one.fault).condition for one in taken.observations if one.verdict in _BAD)
@@ -59,6 +59,21 @@ def snapshot_taken(state: TriageState, taken: Snapshot) -> TriageState:
         answered=state.answered | {taken.probe},
         blind=blind,
     )
+
+
+def _worst(probe: str, observations: tuple[Observation, ...]) -> dict[Key, Observation]:
+    """Fold what one look says twice of one thing: the worse counts, whichever it said last."""
+    found: dict[Key, Observation] = {}
+    for one in observations:
+        key = _key(probe, one)
+        before = found.get(key)
+        if before is None or _weight(one) >= _weight(before):
+            found[key] = one
+    return found
+
+
+def _weight(one: Observation) -> tuple[int, int]:
+    return one.verdict.severity, one.recovery.rank
 
 
 def probe_failed(state: TriageState, failed: ProbeFailed) -> TriageState:
