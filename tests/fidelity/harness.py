@@ -118,7 +118,9 @@ def _write(path: Path, value: Any) -> Path:
         path.mkdir(exist_ok=True)
         return path
     if "form" in value:
-        text = _FORMS[value["form"]](value["gpus"], value.get("changes", {}), value.get("attached"))
+        text = _FORMS[value["form"]](
+            value["gpus"], value.get("changes", {}), value.get("attached"), value.get("board", "h100")
+        )
     else:
         text = value["text"] * value.get("times", 1)
     text = value.get("before", "") + text + value.get("after", "")

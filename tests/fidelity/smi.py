@@ -1,15 +1,24 @@
 """Prints what ``nvidia-smi -q`` and ``-q -x`` print for a machine, from one tree of headings and values.
 
-The headings and their order are those of driver 570 on an HGX H100; a case names what differs from a well GPU.
+The headings and their order are those of one driver on one board, which the tool changed over the years; a case names
+the board and what differs from a well GPU.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-_TEMPLATE = (Path(__file__).parent / "smi_h100.txt").read_text(encoding="utf-8")
+BOARDS = {
+    "k80": ("384.111", "", 36),
+    "geforce": ("515.65.01", "11.7", 42),
+    "a100": ("515.65.01", "11.7", 42),
+    "h100": ("570.133.20", "12.8", 42),
+    "gb200": ("580.159.04", "13.0", 47),
+}
+"""Driver, CUDA version and column of the values. Each has its tree in ``smi_<board>.txt``."""
 BUSES = ("19", "3b", "4c", "5d", "9b", "bb", "cb", "db")
 _STAMP = "Mon May 11 10:35:49 2026"
 _TAG = re.compile(r"[^a-z0-9]+")
@@ -24,35 +33,42 @@ def uuid(index: int) -> str:
     return f"GPU-{index:08d}-aaaa-bbbb-cccc-{index:012d}"
 
 
-def long_form(gpus: int, changes: Mapping[str, Mapping[str, str]], attached: int | None = None) -> str:
+def long_form(
+    gpus: int, changes: Mapping[str, Mapping[str, str]], attached: int | None = None, board: str = "h100"
+) -> str:
     """Print the long form.
 
     :param changes: index → path of headings (``ECC Errors/Volatile/DRAM Uncorrectable``) → value.
     """
-    head = ["", "==============NVSMI LOG==============", ""]
-    head += [f"{'Timestamp':<42}: {_STAMP}", f"{'Driver Version':<42}: 570.133.20", f"{'CUDA Version':<42}: 12.8", ""]
-    lines = [*head, f"{'Attached GPUs':<42}: {gpus if attached is None else attached}"]
+    driver, cuda, column = BOARDS[board]
+    said = {"Timestamp": _STAMP, "Driver Version": driver, **({"CUDA Version": cuda} if cuda else {})}
+    lines = ["", "==============NVSMI LOG==============", ""]
+    lines += [*(f"{name:<{column}}: {value}" for name, value in said.items()), ""]
+    lines.append(f"{'Attached GPUs':<{column}}: {gpus if attached is None else attached}")
     for index in range(gpus):
         lines.append(f"GPU 00000000:{BUSES[index].upper()}:00.0")
-        for depth, name, value, _ in _block(index, changes.get(str(index), {})):
+        for depth, name, value, _ in _block(index, changes.get(str(index), {}), board):
             indent = " " * (4 * (depth + 1))
-            lines.append(indent + name if value is None else f"{indent + name:<42}: {value}")
+            lines.append(indent + name if value is None else f"{indent + name:<{column}}: {value}")
         lines.append("")
     return "\n".join(lines) + "\n"
 
 
-def xml_form(gpus: int, changes: Mapping[str, Mapping[str, str]], attached: int | None = None) -> str:
+def xml_form(
+    gpus: int, changes: Mapping[str, Mapping[str, str]], attached: int | None = None, board: str = "h100"
+) -> str:
     """Print the XML form."""
+    driver, cuda, _ = BOARDS[board]
     lines = ['<?xml version="1.0" ?>', '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">', "<nvidia_smi_log>"]
-    lines += [f"\t<timestamp>{_STAMP}</timestamp>", "\t<driver_version>570.133.20</driver_version>"]
+    lines += [f"\t<timestamp>{_STAMP}</timestamp>", f"\t<driver_version>{driver}</driver_version>"]
     lines += [
-        "\t<cuda_version>12.8</cuda_version>",
+        f"\t<cuda_version>{cuda}</cuda_version>",
         f"\t<attached_gpus>{gpus if attached is None else attached}</attached_gpus>",
     ]
     for index in range(gpus):
         lines.append(f'\t<gpu id="00000000:{BUSES[index].upper()}:00.0">')
         open_tags: list[str] = []
-        for depth, name, value, _ in _block(index, changes.get(str(index), {})):
+        for depth, name, value, _ in _block(index, changes.get(str(index), {}), board):
             while len(open_tags) > depth:
                 lines.append("\t" * (len(open_tags) + 1) + f"</{open_tags.pop()}>")
             tag = _xml_tag(name, open_tags)
@@ -115,12 +131,17 @@ def _xml_tag(name: str, above: list[str]) -> str:
     return _XML_NAMES_BELOW.get((place, tag)) or _XML_NAMES.get(tag, tag)
 
 
-def _block(index: int, changes: Mapping[str, str]) -> Iterator[tuple[int, str, str | None, str]]:
+@functools.cache
+def _tree(board: str) -> str:
+    return (Path(__file__).parent / f"smi_{board}.txt").read_text(encoding="utf-8")
+
+
+def _block(index: int, changes: Mapping[str, str], board: str) -> Iterator[tuple[int, str, str | None, str]]:
     """Give depth, heading, value (None for a heading alone) and path of each line of one GPU."""
     left = dict(changes)
     stack: list[str] = []
     values = {"BUS": BUSES[index].upper(), "UUID": uuid(index), "INDEX": str(index)}
-    for line in _TEMPLATE.splitlines():
+    for line in _tree(board).splitlines():
         name, colon, value = line.strip().partition(" : ")
         depth = (len(line) - len(line.lstrip())) // 4
         del stack[depth:]

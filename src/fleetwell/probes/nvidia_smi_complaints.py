@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+_HANDLE = r"unable to determine the device handle for gpu\s*\d*:?\s*"
 _PCI = r"(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
 
 
@@ -32,18 +33,26 @@ class _Text:
     fault: str
     whole: bool = False
     recovery: str = ""
+    verdict: str = ""
 
 
-def _text(pattern: str, fault: str, *, whole: bool = False, recovery: str = "") -> _Text:
-    return _Text(re.compile(pattern, re.IGNORECASE), fault, whole, recovery)
+def _text(pattern: str, fault: str, *, whole: bool = False, recovery: str = "", verdict: str = "") -> _Text:
+    return _Text(re.compile(pattern, re.IGNORECASE), fault, whole, recovery, verdict)
 
 
 _TEXTS = (
-    _text(rf"unable to determine the device handle for gpu\s*\d*:?\s*{_PCI}:?.*(?:gpu is lost|lost)", "GpuLost"),
+    _text(rf"{_HANDLE}{_PCI}:?.*(?:gpu is lost|lost)", "GpuLost"),
+    _text(rf"{_HANDLE}{_PCI}:?.*requires? (?:a )?reset", "GpuResetRequired"),
+    _text(rf"{_HANDLE}{_PCI}:?.*insufficient external power", "GpuPowerCable"),
+    _text(rf"{_HANDLE}{_PCI}:?.*corrupted infoROM", "GpuInforomCorrupt"),
+    # The one who looked may not: that says nothing of the GPU.
     _text(
-        rf"unable to determine the device handle for gpu\s*\d*:?\s*{_PCI}:?.*requires? (?:a )?reset", "GpuResetRequired"
+        rf"{_HANDLE}{_PCI}:?.*(?:insufficient permissions|blocked by the operating system)",
+        "GpuHandleError",
+        verdict="UNKNOWN",
+        recovery="none",
     ),
-    _text(rf"unable to determine the device handle for gpu\s*\d*:?\s*{_PCI}", "GpuHandleError"),
+    _text(rf"{_HANDLE}{_PCI}", "GpuHandleError"),
     _text(r"unable to determine the device handle for gpu.*gpu is lost", "GpuLost"),
     _text(r"unable to determine the device handle for gpu", "GpuHandleError"),
     _text(rf"gpu {_PCI} is lost", "GpuLost"),
@@ -58,13 +67,18 @@ _TEXTS = (
         r"failed to initialize nvml: (?:timeout|not found|insufficient permissions|.*)$", "ProbeNonsense", whole=True
     ),
     _text(r"couldn'?t find libnvidia-ml", "DriverOperandMissing", whole=True),
-    _text(r"nvidia-smi: (?:command )?not found|nvidia-smi.*no such file", "DriverOperandMissing", whole=True),
+    _text(r"nvidia-smi'?: (?:command )?not found|nvidia-smi.*no such file", "DriverOperandMissing", whole=True),
+    _text(
+        r"command 'nvidia-smi' not found|'nvidia-smi' is not recognized|nvidia-smi\S* executable file not found",
+        "DriverOperandMissing",
+        whole=True,
+    ),
     _text(rf"infoROM is corrupted at gpu {_PCI}", "GpuInforomCorrupt"),
     _text(r"infoROM is corrupted", "GpuInforomCorrupt"),
     _text(r"power cables? (?:are|is) not properly attached", "GpuPowerCable"),
     _text(r"detected an interrupt issue", "GpuInitFailed"),
     # Somebody asked for a reset, and it was refused: what comes after a reset is a reboot (NVSentinel #1692).
-    _text(rf"gpu {_PCI}: in use by another client", "GpuResetRequired", recovery="reboot"),
+    _text(rf"gpu {_PCI}(?: could not be reset)?: in use by another client", "GpuResetRequired", recovery="reboot"),
     _text(r"nvml library version:? \S+", "", whole=False),
     _text(r"command terminated with exit code [1-9]\d*", "ProbeNonsense"),
 )
@@ -88,6 +102,8 @@ _HARMLESS = (
     re.compile(r"The following GPUs could not be reset:"),
     re.compile(r"\d+ devices? (?:is|are) currently being used by one or more other processes\b.*"),
     re.compile(r"```\w*"),
+    re.compile(r"sudo (?:apt|snap|dnf)(?:-get)? install .*"),  # what a shell offers where the tool is missing
+    re.compile(r"(?:See 'snap info .*|operable program or batch file\.)"),
 )
 LINE_LIMIT = 1000
 """Characters of a line that are looked at."""
@@ -106,7 +122,7 @@ def complaint(line: str, *, in_container: bool | None) -> Complaint | None:
         if text.fault == "ContainerLostGpus":
             return _unknown_error(said, in_container=in_container)
         recovery = "none" if text.fault == "ProbeNonsense" else text.recovery
-        return Complaint(text.fault, said, pci, "", recovery, text.whole)
+        return Complaint(text.fault, said, pci, text.verdict, recovery, text.whole)
     return None
 
 

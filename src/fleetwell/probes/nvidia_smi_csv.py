@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers, Told, told
 from fleetwell.probes.nvidia_smi_fields import column
 
-_HEADING = re.compile(r"(?P<name>[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*)(?:\s*\[(?P<unit>[^\]]*)\])?")
+_HEADING = re.compile(r"(?P<name>[a-z][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)(?:\s*\[(?P<unit>[^\]]*)\])?")
 _LISTED = re.compile(r"GPU (?P<index>\d+): (?P<name>.*?) \(UUID: (?P<uuid>GPU-[0-9a-fA-F-]{36})\)\s*")
 _SLICE = re.compile(r"\s+MIG .*\(UUID: MIG-.*\)\s*")
 _WHOLE = re.compile(

@@ -79,6 +79,9 @@ _CLOCKS = {
     "hw_power_brake": Field.HW_POWER_BRAKE,
 }
 
+_NO_HEALTH = frozenset({"partition_assigned"})
+"""Rows below the fabric's health that say no fault: how the fabric is divided. The summary judges it (R580)."""
+
 COLUMNS: dict[str, Field] = {
     "index": Field.INDEX,
     "count": Field.COUNT,
@@ -108,6 +111,7 @@ COLUMNS: dict[str, Field] = {
     "utilization.gpu": Field.UTILIZATION,
     "memory.used": Field.MEMORY_USED,
     "ecc.mode.current": Field.ECC_MODE,
+    "ecc.errors.uncorrected.aggregate.sram.thresholdExceeded": Field.SRAM_THRESHOLD,
     "retired_pages.single_bit_ecc.count": Field.RETIRED_SINGLE,
     "retired_pages.sbe": Field.RETIRED_SINGLE,
     "retired_pages.double_bit.count": Field.RETIRED_DOUBLE,
@@ -158,6 +162,6 @@ def _by_family(path: str) -> Field | None:
         return Field.VOLATILE_UNCORRECTABLE
     if first in {"power_readings", "gpu_power_readings"} and last.endswith("power_draw"):
         return Field.POWER
-    if first == "fabric" and rest.startswith("health/"):
+    if first == "fabric" and rest.startswith("health/") and last not in _NO_HEALTH:
         return Field.FABRIC_HEALTH
     return None

@@ -35,6 +35,9 @@ def split(text: str, columns: Sequence[str] | None = None) -> tuple[list[Documen
         loose += drawn
     links, loose = nvidia_smi_nvlink.take(loose)
     documents += [links] if links else []
+    if not documents and any(nvidia_smi_text.is_fragment(line) for line in loose):
+        document = nvidia_smi_text.fragment(loose)
+        documents, loose = [document], document.rest
     rest = _rows(loose, documents, columns)
     return documents, rest
 

@@ -35,6 +35,8 @@ _ACTIONS = {
     "recover imex": "GpuRecoveryActionRecoverImex",
     "5": "GpuRecoveryActionRecoverImex",
 }
+LOADED = 10
+"""Percent of utilisation that is work. A desktop's few percent come and go faster than the link changes its speed."""
 _MASK = ((0x40, "GpuThermalSlowdown"), (0x80, "GpuPowerBrake"))
 _MASK_SLOWDOWN = 0x08
 _HEALTHY_FABRIC = {"full", "false", "no", "none", "healthy", "normal"}
@@ -159,7 +161,7 @@ def pcie_speed(judge: GpuJudge) -> bool:
     load, state = judge.numbers(Field.UTILIZATION), judge.values(Field.PSTATE)
     if not (now and most and load and state):
         return False
-    if max(load) > 0 and state[0] in {"P0", "P1", "P2"} and min(now) < max(most):
+    if max(load) >= LOADED and state[0] in {"P0", "P1", "P2"} and min(now) < max(most):
         judge.fault("PcieDegraded", f"PCIe generation {min(now):g} under load, where {max(most):g} is possible")
     return True
 
@@ -176,10 +178,12 @@ def fabric(judge: GpuJudge) -> bool:
                 if status.lower() not in {"success", "0"}:
                     judge.fault("FabricDegraded", f"fabric state: {state}, status: {status}")
     for health in judge.values(Field.FABRIC_HEALTH):
-        word = health.partition("=")[2].lower()
-        if word in _FAULTY_FABRIC:
+        row, _, word = health.lower().partition("=")
+        if "not supported" in word or word in _HEALTHY_FABRIC:
+            continue
+        if word in _FAULTY_FABRIC or row == "incorrect_configuration":  # That row names what is wrong (R580).
             judge.fault("FabricDegraded", f"fabric health: {health}")
-        elif word not in _HEALTHY_FABRIC and "not supported" not in word:
+        else:
             judge.fault("FabricDegraded", f"fabric health: {health}", verdict="UNKNOWN")
     return bool(judge.values(Field.FABRIC_STATE))
 

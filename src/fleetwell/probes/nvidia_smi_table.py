@@ -12,14 +12,16 @@ from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers
 
 HEAD = "NVIDIA-SMI"
 _FIRST = re.compile(
-    r"\|\s+(?P<index>\d+|ERR!)\s+(?P<name>\S.*?)\s+(?:On|Off|N/A|ERR!)\s*"
+    r"\|\s+(?P<index>\d+|ERR!)\s+(?P<name>\S.*?)\s+(?:On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
     r"\|\s*(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s+(?:On|Off|N/A|ERR!)\s*\|\s*(?P<ecc>\S.*?)\s*\|"
 )
 _SECOND = re.compile(
     r"\|\s*(?P<fan>ERR!|N/A|\d+%)\s+(?P<temp>ERR!|N/A|\d+C|Unknown Error)\s+(?P<perf>ERR!|N/A|P\d+|Unknown Error)\s+"
     r"(?P<draw>[^/|]+?|N/A)\s*/\s*(?P<cap>[^|]+?)\s*"
-    r"\|\s*(?P<used>[^/|]+?)\s*/\s*(?P<total>[^|]+?)\s*\|\s*(?P<util>ERR!|N/A|\d+%)\s+(?P<mode>[^|]*?)\s*\|"
+    r"\|\s*(?:Not Supported|(?P<used>[^/|]+?)\s*/\s*(?P<total>[^|]+?))\s*"
+    r"\|\s*(?P<util>ERR!|N/A|\d+%)\s+(?P<mode>[^|]*?)\s*\|"
 )
+_SLICE = re.compile(r"\|\s*(?P<index>\d+)(?:\s+\d+){3}\s*\|[^|]*\|\s*\d+\s+(?P<ecc>\S+)\s*\|")
 _THIRD = re.compile(r"\|\s*\|\s*\|\s*(?P<mig>\S[^|]*?)\s*\|")
 _RULE = re.compile(r"\|=+(?:[+|]=+)*\|")
 _BORDER = re.compile(r"\+-+(?:\+-+)*\+")
@@ -53,6 +55,8 @@ class _Reader:
 
     def row(self, row: str) -> None:
         """Take a row where GPUs are listed, or may begin to be without a heading, as in what people paste."""
+        if self.where == "slices" and (part := _SLICE.match(row)):
+            self._slice(part)
         if self.where not in {"head", "gpus"} or _HEADINGS.match(row):
             return
         if first := _FIRST.match(row):
@@ -65,6 +69,12 @@ class _Reader:
             self._awaited = ""
         elif self.where == "gpus":
             self._third(row)
+
+    def _slice(self, part: re.Match[str]) -> None:
+        """Take a slice of a divided GPU: its errors are counted there, and the GPU's own cell says only ``On``."""
+        for gpu in self.document.gpus:
+            if gpu.one(Field.INDEX) == part["index"]:
+                gpu.add(Field.VOLATILE_UNCORRECTABLE, part["ecc"])
 
     def _third(self, row: str) -> None:
         if _BORDER.fullmatch(row):
@@ -117,5 +127,5 @@ def _second(gpu: GpuAnswers, second: re.Match[str]) -> None:
     gpu.add(Field.TEMPERATURE, second["temp"])
     gpu.add(Field.PSTATE, second["perf"])
     gpu.add(Field.POWER, second["draw"])
-    gpu.add(Field.MEMORY_USED, second["used"])
+    gpu.add(Field.MEMORY_USED, second["used"] or "N/A")
     gpu.add(Field.UTILIZATION, second["util"])

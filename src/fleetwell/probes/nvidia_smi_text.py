@@ -14,11 +14,12 @@ from fleetwell.probes.nvidia_smi_fields import note
 HEAD = "NVSMI LOG"
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
 _LINE = re.compile(r"(?P<label>\S.*?)\s*:(?:\s(?P<value>.*))?$")
+_INNER = re.compile(r"[ \t]{4,}[A-Z][\w ./()-]* +: \S.*")
 _TOP = frozenset({"timestamp", "driver_version", "cuda_version", "attached_gpus", "vgpu_driver_capability"})
 _NEEDS = {
     "ecc_errors": "aggregate",
     "remapped_rows": "remapping_failure_occurred",
-    "retired_pages": "pending_page_blacklist",
+    "retired_pages": "pending",
     "gpu_reset_status": "drain_and_reset_recommended",
 }
 """Sections that are only whole once this heading has come in them (or they have a value themselves)."""
@@ -69,6 +70,13 @@ class _Reader:
 def read(lines: list[str]) -> Document:
     """Read the lines from the form's first one on; what is no part of it is left in ``rest``."""
     reader = _Reader()
+    _take(reader, lines)
+    document = reader.document
+    document.incomplete = reader.broken or _unfinished(reader.gpu, reader.paths) or _compare(document)
+    return document
+
+
+def _take(reader: _Reader, lines: list[str]) -> None:
     for number, raw in enumerate(lines):
         line = raw.rstrip("\r\n")
         if not line.strip() or HEAD in line:
@@ -84,9 +92,25 @@ def read(lines: list[str]) -> Document:
             reader.inner(line, name, value, cut=line == raw and number == len(lines) - 1)
         else:
             reader.top(line, name, value)
-    document = reader.document
-    document.incomplete = reader.broken or _unfinished(reader.gpu, reader.paths) or _compare(document)
-    return document
+
+
+def is_fragment(line: str) -> bool:
+    """Tell whether a line may be of the long form's inside: what people cut out of it with grep."""
+    return _INNER.fullmatch(line.rstrip()) is not None
+
+
+def fragment(lines: list[str]) -> Document:
+    """Read lines of the inside without the form's head. What they say counts; that they say no more is no pass."""
+    first = next((number for number, line in enumerate(lines) if is_fragment(line)), len(lines))
+    headed = any(_GPU.fullmatch(line.rstrip()) for line in lines[: first + 1])
+    reader = _Reader()
+    if not headed:
+        reader.gpu = GpuAnswers(0)
+        reader.document.gpus.append(reader.gpu)
+    _take(reader, lines)
+    reader.document.incomplete = "it is a part that was cut out of it"
+    reader.document.attached = None
+    return reader.document
 
 
 def _unfinished(gpu: GpuAnswers | None, paths: set[str]) -> str:
