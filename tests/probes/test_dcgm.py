@@ -75,6 +75,30 @@ def test_every_number_in_the_table_means_a_fault_of_the_catalogue() -> None:
         assert not one.fault or fault(one.fault).name == one.fault
 
 
+def test_what_the_table_calls_bad_the_catalogue_calls_bad() -> None:
+    meanings = [dcgm_errors.meaning(Error("", number)) for number in dcgm_errors.numbers()]
+    for one in meanings:
+        if one is not None and one.fault and not one.verdict:
+            assert one.bad is (fault(one.fault).verdict is Verdict.BAD), one
+
+
+def test_a_number_that_is_not_known_is_judged_by_words_that_name_something_bad_and_by_no_others() -> None:
+    bad = dcgm_errors.meaning(Error("GPU 0 has fallen off the bus.", 777))
+    mild = dcgm_errors.meaning(Error("Persistence mode for GPU 0 is disabled.", 777))
+    assert bad is not None
+    assert bad.fault == "GpuFallenOffBus"
+    assert mild == dcgm_errors.OPEN
+
+
+@pytest.mark.parametrize("width", [45, 46])
+def test_a_message_that_the_table_breaks_within_a_word_is_read_whole(width: int) -> None:
+    said = "GPU 0 had uncorrectable memory errors and row remapping failed. Run a field diagnostic on the GPU."
+    pieces = [said[start : start + width] for start in range(0, len(said), width)]
+    rows = [("GPU Memory", "Fail - GPU: 0"), ("Warning", pieces[0]), *(("", piece) for piece in pieces[1:])]
+    report = read(out.diag_table([*out.METADATA, ("Hardware", ""), *rows]))
+    assert faults(report) == {("GpuRowRemapFailed", "gpu/index-0")}
+
+
 def test_a_number_that_is_not_known_leaves_it_open_and_asks_for_a_person() -> None:
     report = read(out.diag4(("memory", [out.result4(0, "Fail", out.warning("new thing", 777, 6))])))
     assert (worst(report), recovery(report)) == (Verdict.UNKNOWN, Recovery.SUPPORT)

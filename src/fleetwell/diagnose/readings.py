@@ -39,7 +39,7 @@ def dcgm(examination: Examination, given: Given, must: Expected) -> None:
     _learn_driver(examination, text)
     found = dcgm_discovery.count(text)
     if found is not None:
-        _take(examination, dcgm_discovery.judge(found, must.gpus), given.name)
+        _take(examination, dcgm_discovery.judge(found, must.gpus, dcgm_discovery.nameless(text)), given.name)
     else:
         asked = dcgm_reading.Asked(uuids={str(number): uuid for number, uuid in enumerate(examination.uuids)})
         _take(examination, dcgm_reading.read(text, asked), given.name)

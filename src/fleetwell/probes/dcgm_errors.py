@@ -12,6 +12,8 @@ HISTORY = 101
 """DCGM's error for Xids. Its health watch keeps them while the engine runs, so there they only show the past."""
 UNHEALTHY = "DcgmUnhealthy"
 
+_NOT_HARDWARE = frozenset({"DcgmSettings", "DriverOperandMissing", "GpuReadingFailed"})
+"""Faults of the table that the catalogue does not call bad; a child that reads DCGM cannot afford the catalogue."""
 _SEVERITY = {2: ("BAD", ""), 5: ("CONFIG", "none"), 6: ("BAD", "resetGpu")}
 """DCGM's severities of errors that come without a number: isolate, configuration, reset."""
 
@@ -28,9 +30,14 @@ class Meaning:
     """It may be long over, and DCGM never takes it back."""
 
     @property
+    def bad(self) -> bool:
+        """Whether it is a fault of the hardware for certain."""
+        return bool(self.fault) and not self.verdict and not self.harmless and self.fault not in _NOT_HARDWARE
+
+    @property
     def harmless(self) -> bool:
         """Whether the catalogue asks for nothing: such an error explains no failure."""
-        return self.fault in {"GpuNoted", "GpuCorrectedErrors", "NvswitchNoted"} and not self.verdict
+        return self.fault in {"GpuNoted", "GpuCorrectedErrors", "NvswitchNoted", "NvlinkNoted"} and not self.verdict
 
 
 OPEN = Meaning(UNHEALTHY, "UNKNOWN", "support")
@@ -47,9 +54,16 @@ class Error:
 
 
 @dataclass(frozen=True)
+class _Text:
+    words: re.Pattern[str]
+    means: Meaning
+    over: frozenset[int]
+
+
+@dataclass(frozen=True)
 class _Table:
     errors: dict[int, Meaning]
-    texts: tuple[tuple[re.Pattern[str], int], ...]
+    texts: tuple[_Text, ...]
     settings: frozenset[str]
 
 
@@ -58,7 +72,14 @@ def _table() -> _Table:
     text = (importlib.resources.files("fleetwell.probes") / "data" / "dcgm_errors.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     errors = {int(number): Meaning(**row, history=int(number) == HISTORY) for number, row in data["errors"].items()}
-    texts = tuple((re.compile(row["words"], re.IGNORECASE), int(row["error"])) for row in data["texts"])
+    texts = tuple(
+        _Text(
+            re.compile(row["words"], re.IGNORECASE),
+            Meaning(row["fault"]) if "fault" in row else errors.get(row["error"], OPEN),
+            frozenset(row.get("over", ())),
+        )
+        for row in data["texts"]
+    )
     return _Table(errors, texts, frozenset(data["settings"]["tests"]))
 
 
@@ -70,13 +91,17 @@ def numbers() -> tuple[int, ...]:
 def meaning(error: Error) -> Meaning | None:
     """Judge an error: None where neither number nor words nor severity say anything.
 
-    A number that is not known is judged by nothing else: what a newer DCGM means by it is not to be guessed.
+    A number that is not known is open unless its words name something bad: that a newer DCGM means less by it than it
+    says is not to be guessed.
     """
+    text = next((one for one in _table().texts if one.words.search(error.said)), None)
     if error.number:
-        return _table().errors.get(error.number, OPEN)
-    for words, number in _table().texts:
-        if words.search(error.said):
-            return _table().errors[number]
+        known = _table().errors.get(error.number)
+        if text and (error.number in text.over or (known is None and text.means.bad)):
+            return text.means
+        return known or OPEN
+    if text:
+        return text.means
     if error.severity in _SEVERITY:
         verdict, recovery = _SEVERITY[error.severity]
         return Meaning("DcgmSettings" if verdict == "CONFIG" else UNHEALTHY, verdict, recovery)

@@ -15,6 +15,8 @@ from fleetwell.probes.dcgm_errors import Error
 
 ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 OVERALL = "overall health"
+MAX_ENTITY = 0xFFFF
+"""Beyond it a number is one of DCGM's blank values, which stand for "not told"."""
 NO_MIG = re.compile(r"\bMIG\b", re.IGNORECASE)
 """Diagnostics do not run while a GPU is divided, and say so."""
 
@@ -97,6 +99,8 @@ def _result(document: Document, name: str, row: Any) -> bool:
     numbers = [row["entity_id"]] if "entity_id" in row else str(listed).strip("[]").split(",")
     for number in numbers:
         shown = str(number).strip()
+        if shown.isdecimal() and int(shown) > MAX_ENTITY:
+            document.problems.append(f"a result of {name[:40]} is of an entity that is none: {shown[:40]}")
         document.results.append(Result(name, said, entity(group, shown) if shown else "", _errors(row)))
     return said in {Status.FAIL, Status.WARN}
 
@@ -149,7 +153,8 @@ def take_health(document: Document, rows: list[tuple[tuple[str, ...], str]]) -> 
     The names are ``Overall Health``; kind and number of an entity; below it, perhaps under ``Errors``, a system.
     """
     systems: dict[tuple[str, ...], Result] = {}
-    for path, text in rows:
+    # What a part is comes first: JSON's keys are sorted, so there its errors stand before it.
+    for path, text in sorted(rows, key=lambda row: status(row[1]) is None):
         names = tuple(name for name in path if name.lower() != "errors")
         said = status(text)
         if names and names[0].lower() == OVERALL:

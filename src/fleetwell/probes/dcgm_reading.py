@@ -155,13 +155,15 @@ def _failure(seen: Findings, kind: str, result: Result, component: str) -> None:
 
 
 def _meanings(result: Result) -> list[tuple[Meaning, Error]]:
-    """Judge the errors one by one, and once joined: tables and health reports break one message into several."""
+    """Judge the errors one by one, and joined where none of them says anything: a message may come in several parts."""
     found: dict[Meaning, Error] = {}
-    joined = Error(" ".join(one.said for one in result.errors if one.number is None))
-    for error in (*result.errors, joined):
+    for error in result.errors:
         one = meaning(error)
         if one is not None:
             found.setdefault(one, error)
+    joined = Error(" ".join(one.said for one in result.errors if one.number is None))
+    if not found and (one := meaning(joined)) is not None:
+        found[one] = joined
     return list(found.items())
 
 

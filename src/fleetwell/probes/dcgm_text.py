@@ -26,6 +26,8 @@ _OLD_ENTITY = re.compile(r"(?P<kind>GPU|NvSwitch|Switch)(?:\s+ID)?:?\s+(?P<of>\d
 _OLD_SYSTEM = re.compile(
     r"(?P<system>[\w/ ]*?(?:system|subsystem|Driver)[\w ]*):?\s+-?\s*(?P<status>Healthy|Warning|Failure)\b(?P<said>.*)"
 )
+_NARROWEST = 40
+"""Characters: a column that DCGM breaks messages in is wider, and a table without a message may be narrower."""
 _OVERALL = re.compile(r"Overall Health:?\s*(?P<status>[A-Za-z]*)")
 
 
@@ -105,9 +107,27 @@ class _Diag:
         return self.document
 
 
+def _whole_messages(rows: list[str]) -> list[str]:
+    """Put messages together again that DCGM broke at the end of its column, in the middle of a word or at a space."""
+    cells = [None if _SECTION.fullmatch(row) else _ROW.fullmatch(row) for row in rows]
+    texts = [cell["right"][1:].rstrip() if cell else "" for cell in cells]
+    width = max(map(len, texts), default=0)
+    whole: list[str] = []
+    last, full = "", False
+    for row, cell, text in zip(rows, cells, texts, strict=True):
+        if cell is not None and full and text and not cell["left"].strip():
+            before = whole[-1][:-1].rstrip()
+            gap = "" if len(last) == width or text[0] == " " else " "
+            whole[-1] = f"{before}{gap}{text} |"
+        else:
+            whole.append(row)
+        last, full = text, width >= _NARROWEST and len(text) >= width - 1
+    return whole
+
+
 def _diag(rows: list[str]) -> Document:
     reader = _Diag()
-    for row in rows:
+    for row in _whole_messages(rows):
         section = _SECTION.fullmatch(row)
         if section:
             reader.section(section["name"])
@@ -124,7 +144,7 @@ def _health(rows: list[str]) -> Document:
     document = Document("health")
     found: list[tuple[tuple[str, ...], str]] = []
     path: list[tuple[int, str]] = []
-    for row in rows:
+    for row in _whole_messages(rows):
         cells = _ROW.fullmatch(row) or _WIDE.fullmatch(row)
         if cells is None:
             if not _BORDER.fullmatch(row) and not _RULE.fullmatch(row):
