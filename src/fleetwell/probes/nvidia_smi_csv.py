@@ -73,8 +73,24 @@ def read(lines: list[str], columns: list[Field | None] | None) -> Document:
         count = gpu.one(Field.COUNT)
         if count.isdigit():
             document.attached = int(count)
+    document.gpus = _one_round(document.gpus)
     document.incomplete = unread or ("" if document.gpus else "it has no row")
     return document
+
+
+def _one_round(gpus: list[GpuAnswers]) -> list[GpuAnswers]:
+    """Fold the rounds of a query that was repeated (``-l``) into one: what a GPU said in any of them counts.
+
+    Only where each round shows the same GPUs in the same order, so that none is missing in the last one.
+    """
+    told = [(gpu.one(Field.UUID), gpu.one(Field.PCI), gpu.one(Field.INDEX)) for gpu in gpus]
+    size = next((at for at, one in enumerate(told) if at and one == told[0] and any(one)), 0)
+    if not size or len(set(told[:size])) < size or told != told[:size] * (len(told) // size):
+        return gpus
+    for at, gpu in enumerate(gpus[size:], size):
+        for asked, values in gpu.answers.items():
+            gpus[at % size].answers.setdefault(asked, []).extend(values)
+    return gpus[:size]
 
 
 def listing(lines: list[str]) -> Document:

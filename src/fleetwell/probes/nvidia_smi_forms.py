@@ -29,10 +29,11 @@ def split(text: str, columns: Sequence[str] | None = None) -> tuple[list[Documen
         document = nvidia_smi_text.read(lines)
         loose += document.rest
         documents.append(document)
-    if any(line.startswith("|") for line in drawn):
-        documents.append(nvidia_smi_table.read(drawn))
-    else:
-        loose += drawn
+    for lines in nvidia_smi_table.apart(drawn):
+        if any(line.startswith("|") for line in lines):
+            documents.append(nvidia_smi_table.read(lines))
+        else:
+            loose += lines
     links, loose = nvidia_smi_nvlink.take(loose)
     documents += [links] if links else []
     if not documents and any(nvidia_smi_text.is_fragment(line) for line in loose):

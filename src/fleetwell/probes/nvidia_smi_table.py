@@ -33,6 +33,17 @@ def is_table(line: str) -> bool:
     return line.lstrip()[:1] in {"|", "+"}
 
 
+def apart(lines: list[str]) -> list[list[str]]:
+    """Take tables apart that were printed one after the other, as ``-l`` does: each begins with its version's row."""
+    tables: list[list[str]] = [[]]
+    for line in lines:
+        if line.startswith(f"| {HEAD} ") and any(row.startswith("|") for row in tables[-1]):
+            border = [tables[-1].pop()] if _BORDER.fullmatch(tables[-1][-1].strip()) else []
+            tables.append(border)
+        tables[-1].append(line)
+    return [table for table in tables if table]
+
+
 class _Reader:
     def __init__(self) -> None:
         self.document = Document("table", counts_as_whole=False)
