@@ -16,6 +16,7 @@ from fleetwell.probes import dcgm_json, dcgm_text
 from fleetwell.probes.dcgm_document import Document, Result, Status
 from fleetwell.probes.dcgm_errors import OPEN, UNHEALTHY, Error, Meaning, looks_at_settings, meaning
 from fleetwell.probes.nvidia_smi_findings import Findings
+from fleetwell.probes.pasted import around, plain
 from fleetwell.probes.proof_thresholds import thresholds
 
 PROBE = "dcgm"
@@ -27,9 +28,7 @@ _UNREACHABLE = re.compile(
 )
 _NOT_WATCHED = re.compile(r"health watches not enabled", re.IGNORECASE)
 _TIME_OUT = re.compile(r"time(?:d)? ?out", re.IGNORECASE)
-_HARMLESS = re.compile(
-    r"successfully ran diagnostic.*|health monitor report|```\w*|[^|]{0,80}[$#>] ?(?:sudo )?dcgmi\b.*|", re.IGNORECASE
-)
+_HARMLESS = re.compile(r"successfully ran diagnostic.*|health monitor report", re.IGNORECASE)
 
 
 @dataclass
@@ -50,7 +49,7 @@ def read(text: str, asked: Asked | None = None) -> Findings:
     seen = Findings(PROBE)
     if len(text) > MAX_CHARACTERS or text.count("\n") > MAX_LINES:
         return _open(seen, [f"the output has more than {MAX_CHARACTERS} characters or {MAX_LINES} lines"])
-    documents, rest = split(text)
+    documents, rest = split(plain(text))
     problems, blind = _texts(rest)
     if not documents and not problems and not blind:
         problems.append("dcgmi said nothing")
@@ -103,7 +102,7 @@ def _texts(rest: list[str]) -> tuple[list[str], list[str]]:
             problems.append(f"DCGM watches nothing, so it can say nothing: {said[:120]}")
         elif _TIME_OUT.search(said):
             problems.append(f"DCGM did not answer in time: {said[:120]}")
-        elif not _HARMLESS.fullmatch(said):
+        elif not _HARMLESS.fullmatch(said) and not around(line, "dcgmi"):
             problems.append(f"a line that is not understood: {said[:120]}")
     return problems, blind
 

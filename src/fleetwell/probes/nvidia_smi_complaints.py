@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fleetwell.probes.pasted import LINE_LIMIT, around
+
 _HANDLE = r"unable to determine the device handle for gpu\s*\d*:?\s*"
 _PCI = r"(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
 
@@ -55,7 +57,8 @@ _TEXTS = (
     _text(rf"{_HANDLE}{_PCI}", "GpuHandleError"),
     _text(r"unable to determine the device handle for gpu.*gpu is lost", "GpuLost"),
     _text(r"unable to determine the device handle for gpu", "GpuHandleError"),
-    _text(rf"gpu {_PCI} is lost", "GpuLost"),
+    _text(rf"gpu {_PCI} is lost|^NVML: GPU is lost", "GpuLost"),
+    _text(r"^NVML: GPU requires reset", "GpuResetRequired"),
     _text(r"gpu is lost\.?\s+reboot the system", "GpuLost"),
     _text(r"no devices (?:were )?found", "GpuMissing", whole=True),
     _text(r"couldn'?t communicate with the nvidia driver", "DriverNotLoaded", whole=True),
@@ -94,19 +97,12 @@ _CODES = {
 }
 
 _HARMLESS = (
-    re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d(?: [A-Z]{2,5})? \d{4}"),  # the table's first line
-    re.compile(r"(?:\S+@\S+|\[\S+ ?\S*\]|bash-[\d.]+)?[^|]{0,80}[$#>] ?(?:sudo )?nvidia-smi\b.*"),  # a prompt
-    re.compile(r"\+ (?:\S+/)?nvidia-smi\b.*"),
-    re.compile(r"Defaulted container .*"),
     re.compile(r"Please also try adding directory that contains libnvidia-ml\.so .*"),
     re.compile(r"The following GPUs could not be reset:"),
     re.compile(r"\d+ devices? (?:is|are) currently being used by one or more other processes\b.*"),
-    re.compile(r"```\w*"),
     re.compile(r"sudo (?:apt|snap|dnf)(?:-get)? install .*"),  # what a shell offers where the tool is missing
     re.compile(r"(?:See 'snap info .*|operable program or batch file\.)"),
 )
-LINE_LIMIT = 1000
-"""Characters of a line that are looked at."""
 LIMIT = 64
 """More complaints than this are not listed."""
 
@@ -159,6 +155,5 @@ def by_code(code: int, explained: set[str]) -> Complaint | None:
 
 
 def harmless(line: str) -> bool:
-    """Tell whether a line outside the output means nothing: a prompt, a date."""
-    said = line[:LINE_LIMIT].strip()
-    return not said or any(pattern.fullmatch(said) for pattern in _HARMLESS)
+    """Tell whether a line outside the output means nothing: a prompt, a date, a line that only goes with another."""
+    return around(line, "nvidia-smi") or any(pattern.fullmatch(line[:LINE_LIMIT].strip()) for pattern in _HARMLESS)

@@ -158,6 +158,8 @@ def _by_family(path: str) -> Field | None:
     last = path.rpartition("/")[2]
     if first == "clocks_event_reasons":
         return _CLOCKS.get(last.removeprefix("clocks_event_reason_"))
+    if first in {"mig_device", "mig_devices"} and "/volatile" in path and "uncorrectable" in last:
+        return Field.VOLATILE_UNCORRECTABLE  # What a divided GPU counts in its slices.
     if path.startswith("ecc_errors/volatile/") and ("uncorrectable" in last or "double_bit/" in path):
         return Field.VOLATILE_UNCORRECTABLE
     if first in {"power_readings", "gpu_power_readings"} and last.endswith("power_draw"):

@@ -14,6 +14,7 @@ from fleetwell.probes.nvidia_smi_complaints import LIMIT, Complaint, by_code, co
 from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers
 from fleetwell.probes.nvidia_smi_findings import Findings, GpuJudge
 from fleetwell.probes.nvidia_smi_forms import split
+from fleetwell.probes.pasted import plain
 
 PROBE = "nvidia_smi"
 MAX_CHARACTERS = 4 << 20
@@ -51,7 +52,7 @@ def read(text: str, asked: Asked | None = None) -> Findings:
         code = by_code(asked.code or 0, set())
         said = code.said if code else "the tool said nothing"
         return _nonsense(seen, [f"{said}; the output is empty"])
-    documents, rest = split(text, asked.columns)
+    documents, rest = split(plain(text), asked.columns)
     complaints, problems = _complaints(rest, asked)
     if asked.code is not None:
         by_exit = by_code(asked.code, {one.fault for one in complaints} | _said_by(documents))
