@@ -41,6 +41,7 @@ def judge(found: int, expected: int | None, unread: int = 0) -> Report:
         must = "" if expected is None else f" of the {expected} that this machine must have"
         seen.fault("GpuMissing", "host", f"DCGM finds {found} GPUs{must}")
     elif expected is None:
-        seen.blind(f"dcgm: whether the {found} GPUs that it finds are all that there must be")
-    seen.covers("host")
+        seen.blind(f"dcgm: whether the {found} GPUs that it finds are all that there must be, and how they are")
+    else:
+        seen.covers("host")
     return seen

@@ -25,9 +25,13 @@ def read(decoded: Any) -> Document:
     """Read one decoded output."""
     if not isinstance(decoded, dict):
         return Document("diag", problems=["it is no JSON object"])
-    for root in ROOTS:
-        if root in decoded:
-            return _diag(decoded, decoded[root])
+    roots = [root for root in ROOTS if root in decoded]
+    if roots:
+        document = _diag(decoded, decoded[roots[0]])
+        for root in roots[1:]:  # No version writes both.
+            document.results += _diag({}, decoded[root]).results
+            document.problems.append("it has the roots of two versions")
+        return document
     if "body" in decoded:
         return _health(decoded["body"])
     return Document("diag", problems=[f"its top key is not known: {', '.join(sorted(map(str, decoded)))[:80]}"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleetwell.probes import dcgm_json, dcgm_text
 from fleetwell.probes.dcgm_document import Document, Result, Status
@@ -29,6 +29,17 @@ _UNREACHABLE = re.compile(
 _NOT_WATCHED = re.compile(r"health watches not enabled", re.IGNORECASE)
 _TIME_OUT = re.compile(r"time(?:d)? ?out", re.IGNORECASE)
 _HARMLESS = re.compile(r"successfully ran diagnostic.*|health monitor report", re.IGNORECASE)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Refuse an object that names a thing twice: which of the two counts would be a guess."""
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        raise ValueError("an object names a thing twice")
+    return whole
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 @dataclass
@@ -73,19 +84,31 @@ def read(text: str, asked: Asked | None = None) -> Findings:
 
 def split(text: str) -> tuple[list[Document], list[str]]:
     """Give the documents in a text, and the lines that belong to none."""
+    documents: list[Document] = []
+    rest: list[str] = []
     brace = text.find("{")
-    if brace >= 0 and not text[:brace].rpartition("\n")[2].strip():
-        before, after = text[:brace], text[brace:]
+    while brace >= 0 and not text[:brace].rpartition("\n")[2].strip():
+        rest += text[:brace].splitlines()
         try:
-            decoded, end = json.JSONDecoder().raw_decode(after)
+            decoded, end = _DECODER.raw_decode(text[brace:])
         except (ValueError, RecursionError) as error:
             cut = Document("output", problems=[f"it is no whole JSON document: {str(error)[:80]}"])
-            return [cut], before.splitlines()
-        return [dcgm_json.read(decoded)], [*before.splitlines(), *after[end:].splitlines()]
-    lines = text.splitlines()
-    drawn = [line for line in lines if line.lstrip()[:1] in {"|", "+"}]
-    rest = [line for line in lines if line.lstrip()[:1] not in {"|", "+"}]
-    return ([dcgm_text.read(drawn)] if drawn else []), rest
+            return [*documents, cut], rest
+        documents.append(dcgm_json.read(decoded))
+        text = text[brace + end :]
+        brace = text.find("{")
+    tables: list[list[str]] = []
+    within = False
+    for line in text.splitlines():
+        drawn = line.lstrip()[:1] in {"|", "+"}
+        if drawn and not within:
+            tables.append([])
+        if drawn:
+            tables[-1].append(line)
+        else:
+            rest.append(line)
+        within = drawn or (within and not line.strip())
+    return [*documents, *(dcgm_text.read(table) for table in tables)], rest
 
 
 def _texts(rest: list[str]) -> tuple[list[str], list[str]]:
@@ -118,6 +141,8 @@ def _judge(seen: Findings, document: Document, uuids: Mapping[str, str]) -> bool
         elif result.status is not Status.PASS:
             failed = True
             _failure(seen, document.kind, result, component)
+        elif any(error.number for error in result.errors):  # An error was recorded, and it passed all the same (#284).
+            _failure(seen, document.kind, replace(result, status=Status.WARN), component)
     if document.overall in {Status.FAIL, Status.WARN} and not failed:
         failed = True
         verdict = "BAD" if document.overall is Status.FAIL else "UNKNOWN"

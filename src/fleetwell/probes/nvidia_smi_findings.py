@@ -9,6 +9,17 @@ from fleetwell.probes.report import Report
 
 _YES = {"yes", "active", "enabled", "1", "true"}
 _NO = {"no", "not active", "disabled", "0", "false"}
+_COUNT = (0, 1 << 60)
+_BOUNDS = {
+    Field.VOLATILE_UNCORRECTABLE: _COUNT,
+    Field.ROWS_UNCORRECTABLE: _COUNT,
+    Field.RETIRED_SINGLE: _COUNT,
+    Field.RETIRED_DOUBLE: _COUNT,
+    Field.UTILIZATION: (0, 100),
+    Field.TEMPERATURE: (-60, 200),
+    Field.MEMORY_TEMPERATURE: (-60, 200),
+}
+"""What an answer can be at all; beyond stand blank values and what was read out of a broken register."""
 _NUMBER = re.compile(r"(?P<number>-?\d+(?:\.\d+)?)\s*(?:C|W|MiB|%|x|bank\(s\))?")
 
 
@@ -60,7 +71,11 @@ class GpuJudge:
             number = _NUMBER.fullmatch(value)
             if number is None:
                 raise NonsenseError(f"{asked.value} is {value[:40]!r}")
-            found.append(float(number["number"]))
+            counted = float(number["number"])
+            least, most = _BOUNDS.get(asked, (counted, counted))
+            if not least <= counted <= most:
+                raise NonsenseError(f"{asked.value} is {value[:40]!r}")
+            found.append(counted)
         return found
 
     def flags(self, asked: Field) -> list[bool]:

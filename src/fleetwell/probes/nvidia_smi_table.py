@@ -75,6 +75,8 @@ class _Reader:
             self._gpu, self._awaited = _begin(self.document, first), "a GPU's second line is missing"
             self.where = "gpus"
         elif second := _SECOND.match(row):
+            if self._gpu is None and self.where == "gpus":
+                self.document.incomplete = self.document.incomplete or "a GPU's first line is missing"
             self._gpu = self._gpu or _pasted(self.document)
             _second(self._gpu, second)
             self._awaited = ""
