@@ -28,6 +28,7 @@ _OLD_SYSTEM = re.compile(
 )
 _NARROWEST = 40
 """Characters: a column that DCGM breaks messages in is wider, and a table without a message may be narrower."""
+_BLANKS = 2
 _OVERALL = re.compile(r"Overall Health:?\s*(?P<status>[A-Za-z]*)")
 
 
@@ -108,20 +109,22 @@ class _Diag:
 
 
 def _whole_messages(rows: list[str]) -> list[str]:
-    """Put messages together again that DCGM broke at the end of its column, in the middle of a word or at a space."""
-    cells = [None if _SECTION.fullmatch(row) else _ROW.fullmatch(row) for row in rows]
-    texts = [cell["right"][1:].rstrip() if cell else "" for cell in cells]
-    width = max(map(len, texts), default=0)
+    """Put messages together again that DCGM broke at the end of its column, in the middle of a word or at a space.
+
+    It leaves two blanks before the border. A row that ends earlier was not broken there: its text ends or is continued
+    in words.
+    """
     whole: list[str] = []
-    last, full = "", False
-    for row, cell, text in zip(rows, cells, texts, strict=True):
-        if cell is not None and full and text and not cell["left"].strip():
-            before = whole[-1][:-1].rstrip()
-            gap = "" if len(last) == width or text[0] == " " else " "
-            whole[-1] = f"{before}{gap}{text} |"
+    gap: str | None = None
+    for row in rows:
+        cell = None if _SECTION.fullmatch(row) else _ROW.fullmatch(row)
+        text = cell["right"][1:].rstrip() if cell else ""
+        if cell is not None and gap is not None and text and not cell["left"].strip():
+            whole[-1] = f"{whole[-1][:-1].rstrip()}{'' if text[0] == ' ' else gap}{text} |"
         else:
             whole.append(row)
-        last, full = text, width >= _NARROWEST and len(text) >= width - 1
+        left = len(cell["right"]) - 1 - len(text) if cell and len(text) >= _NARROWEST else _BLANKS + 2
+        gap = "" if left <= _BLANKS else " " if left == _BLANKS + 1 else None
     return whole
 
 

@@ -79,6 +79,11 @@ _CLOCKS = {
     "hw_power_brake": Field.HW_POWER_BRAKE,
 }
 
+_REPAIRS = {
+    "channel_repair_pending": Field.REPAIR_PENDING,
+    "tpc_repair_pending": Field.REPAIR_PENDING,
+    "unrepairable_memory": Field.UNREPAIRABLE,
+}
 _NO_HEALTH = frozenset({"partition_assigned"})
 """Rows below the fabric's health that say no fault: how the fabric is divided. The summary judges it (R580)."""
 
@@ -150,7 +155,10 @@ def column(heading: str) -> Field | None:
     name = heading.replace("clocks_throttle_reasons", "clocks_event_reasons")
     if name.startswith("ecc.errors.uncorrected.volatile."):
         return Field.VOLATILE_UNCORRECTABLE
-    return COLUMNS.get(name)
+    last = name.rpartition(".")[2]
+    if name.startswith("fabric.health.") and last not in _NO_HEALTH:
+        return Field.FABRIC_HEALTH
+    return COLUMNS.get(name) or _REPAIRS.get(last)
 
 
 def _by_family(path: str) -> Field | None:

@@ -178,7 +178,7 @@ def fabric(judge: GpuJudge) -> bool:
                 if status.lower() not in {"success", "0"}:
                     judge.fault("FabricDegraded", f"fabric state: {state}, status: {status}")
     for health in judge.values(Field.FABRIC_HEALTH):
-        row, _, word = health.lower().partition("=")
+        row, _, word = health.lower().rpartition("=")  # A query's cell has no row's name before it.
         if "not supported" in word or word in _HEALTHY_FABRIC:
             continue
         if word in _FAULTY_FABRIC or row == "incorrect_configuration":  # That row names what is wrong (R580).
