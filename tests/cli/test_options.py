@@ -81,3 +81,16 @@ def test_times_that_cannot_be_safe_are_refused_before_anything_begins(served: li
     assert control("--retry-period", "5s").exit_code == 2
     assert control("--agent-stale-after", "0").exit_code == 2
     assert not served
+
+
+@pytest.mark.parametrize(
+    ("written", "known"),
+    [
+        ("P5.48xlarge ", "p5.48xlarge"),
+        ("standard_nd96isr_h100_V5", "Standard_ND96isr_H100_v5"),
+        ("bm.gpu.h100.8", "BM.GPU.H100.8"),
+        ("X9.large", "X9.large"),
+    ],
+)
+def test_an_instance_type_is_found_however_its_capitals_are_written(written: str, known: str) -> None:
+    assert options.instance_type(click.Context(command), click.Option(["--instance-type"]), written) == known

@@ -5,7 +5,7 @@ import pytest
 
 from fleetwell.health.conditions import NOT_YET_CHECKED, Condition, transition
 from fleetwell.health.stimuli import Adopt, ProbeBlind, ProbeFailed, RemedyDone, Tick
-from fleetwell.health.triage import conditions, settled
+from fleetwell.health.triage import conditions, findings, settled
 from fleetwell.health.vocabulary import (
     HOST,
     BootId,

@@ -10,7 +10,7 @@ from fleetwell.api.policy import Mode, Proof, ProofLevel, Remedy, Replacement, R
 from fleetwell.health.vocabulary import HOST, Verdict
 from fleetwell.policy.instructions import Operate, OrderReplacement, Quarantine, RestartPods
 from fleetwell.policy.ladder import decide
-from fleetwell.policy.view import PodsView, ReplacementView
+from fleetwell.policy.view import NOT_ORDERED, PodsView, ReplacementView
 from policy.builders import APP, BUS, HARD, LADDER, REMAP, TEMPLATE, command, finding, minutes, node, policy
 from policy.world import World, to_proving, to_remedying
 
@@ -112,6 +112,7 @@ def test_a_replacement_that_was_called_off_is_no_order_of_ours() -> None:
     world = World.of(node("ip-1", finding(REMAP)), node("ip-2"), node("ip-3"))
     world.obey = lambda it: not isinstance(it, OrderReplacement)
     to_remedying(world)
+    world.orders["inc-1-a1"] = ReplacementView(name="inc-1-a1", state=NOT_ORDERED)
     world.tell("inc-1", hold=command(world.now))
     world.turn()
     world.tell("inc-1", hold=None)

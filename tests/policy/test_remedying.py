@@ -221,16 +221,17 @@ def test_a_job_is_restarted_for_what_is_said_of_its_own_component() -> None:
     assert world.status().attempts[0].component == GPU
 
 
-def test_a_remedy_that_a_person_holds_does_not_hold_the_pace() -> None:
+def test_a_remedy_that_a_person_holds_holds_the_pace_until_its_deadline_and_no_longer() -> None:
     world = bad_world(pace=Pace(max_concurrent=1))
     to_remedying(world)
-    assert pace_of("train", world.fleet()).running == ("ip-1",)
+    assert pace_of("train", world.fleet(), world.now).running == ("ip-1",)
     world.operation("inc-1-a1", OperationPhase.RUNNING)
     world.tell("inc-1", hold=command(world.now))
     world.obey = lambda _: False
     world.turn()
     assert world.phase() is Phase.HELD
-    assert pace_of("train", world.fleet()).running == ()
+    assert pace_of("train", world.fleet(), world.now).running == ("ip-1",)
+    assert pace_of("train", world.fleet(), world.status().attempts[0].deadline).running == ()
 
 
 def test_leave_is_not_given_for_a_node_that_the_fleet_does_not_have() -> None:

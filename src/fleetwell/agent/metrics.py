@@ -72,7 +72,8 @@ class Metrics:
     """The agent's own registry and the handler of its endpoint."""
 
     def __init__(self, watched: Watched) -> None:
-        disable_created_metrics()  # else each source has one more series, with a time of birth that nobody asks for
+        # Else each source has one more series, with a time of birth that nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the library does not annotate it
         self._registry = CollectorRegistry()
         self._durations = Histogram(
             "fleetwell_agent_probe_duration_seconds",

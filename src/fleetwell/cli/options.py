@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from fleetwell.api.fields import seconds
-from fleetwell.probes.inventory import Expected, parse_expect
+from fleetwell.probes.inventory import Expected, instance_types, parse_expect
 
 _VERSION: Final = re.compile(r"\d{3}(\.\d{1,4}){0,3}", re.ASCII)
 """NVIDIA's data center drivers, since the first that logs an Xid in today's form: ``570``, ``570.133.20``."""
@@ -58,6 +58,7 @@ def driver(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 def instance_type(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Read the name of an instance type; clouds write them in small letters, people do not always."""
+    """Read the name of an instance type, in the spelling of its cloud: people write capitals as they like."""
     del ctx, param
-    return value.strip().lower()
+    written = value.strip()
+    return next((known for known in instance_types() if known.lower() == written.lower()), written)
