@@ -1,12 +1,24 @@
 """Which line of a burst is its root, told by what is joined to it and by what stands alone."""
 
+import msgspec
 import pytest
 
 from fleetwell.health.kernel_log import KernelLogReader
 from fleetwell.health.stimuli import Event
 from fleetwell.health.triage import findings, initial, step
 from fleetwell.health.triage_state import TriageSettings
-from fleetwell.health.vocabulary import HOST, BootId, Component, FaultName, Finding, Observation, Recovery, Verdict, gpu
+from fleetwell.health.vocabulary import (
+    HOST,
+    BootId,
+    Component,
+    FaultName,
+    Finding,
+    Observation,
+    Recovery,
+    Snapshot,
+    Verdict,
+    gpu,
+)
 
 SETTINGS = TriageSettings(max_findings=64)
 FATAL = "nvidia-nvswitch0: SXid (PCI:0000:86:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
@@ -118,6 +130,27 @@ def test_a_call_waits_for_the_outstanding_reset_of_its_gpu_only(
     for seen in (*KernelLogReader().read(line, 1000.0), refused(component)):
         state, _ = step(state, Event((seen,)), SETTINGS)
     assert sorted(one.fault for one in findings(state)) == stand
+
+
+def test_a_call_does_not_wait_for_what_a_probe_saw() -> None:
+    lost = msgspec.structs.replace(refused(gpu("pci-0000:b0:00")), fault=FaultName("GpuLost"), probe="nvml", at=1000.0)
+    state = initial(BootId("b"), SETTINGS)
+    look = Snapshot(probe="nvml", at=1000.0, boot_id=BootId("b"), observations=(lost,), covered=(lost.component,))
+    for stimulus in (look, Event((refused(lost.component),))):
+        state, _ = step(state, stimulus, SETTINGS)
+    assert sorted(one.fault for one in findings(state)) == ["GpuLost", "GpuResetRequired"]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_link_that_asks_for_more_than_the_switch_does_is_not_joined_with_it(order: int) -> None:
+    (switch,) = KernelLogReader().read(FATAL, 1000.0)
+    (broken,) = KernelLogReader().read(link(BROKEN), 1000.0)
+    stronger = msgspec.structs.replace(broken, recovery=Recovery.SUPPORT)
+    assert stronger.recovery.rank > switch.recovery.rank
+    state = initial(BootId("b"), SETTINGS)
+    for seen in (switch, stronger)[::order]:
+        state, _ = step(state, Event((seen,)), SETTINGS)
+    assert sorted(one.fault for one in findings(state)) == ["NvlinkError", "NvswitchFatal"]
 
 
 @pytest.mark.parametrize("order", [1, -1])

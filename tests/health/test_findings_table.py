@@ -131,3 +131,12 @@ def test_a_full_table_gives_room_to_what_is_worse_and_to_nothing_else() -> None:
     node.look("nvml", seen("GpuMissing", HOST))
     node.look("nvml", seen("GpuMissing", HOST))
     assert "GpuMissing" in {one.fault for one in node.findings}
+
+
+def test_what_is_worse_gets_in_also_at_the_end_of_the_flood_that_filled_the_table() -> None:
+    node = Node()
+    crashes = [f"NVRM: Xid (PCI:0000:{number:02x}:00): 43, pid=1, name=a, Ch 1" for number in range(12)]
+    node.step(Event(lines(node, *crashes, HUNG, *crashes)))
+    assert len(node.findings) == 8
+    assert node.findings[0].fault == "GpuGspTimeout"
+    assert node.state.overflow == 4 + 1 + 5  # refused, the one that made room, and those again

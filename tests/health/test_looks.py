@@ -1,5 +1,7 @@
 """What a probe's look, and its silence, do to what it said before."""
 
+import msgspec
+
 from fleetwell.health.catalogue import fault
 from fleetwell.health.stimuli import Adopt, NewBoot, ProbeFailed
 from fleetwell.health.triage import settled
@@ -58,6 +60,17 @@ def test_a_silence_that_is_known_is_counted_at_once_also_by_a_restarted_agent() 
     after.now = node.now + 1
     silent(after, name="ProbeCrashed")
     assert (after.only.fault, after.only.count) == ("ProbeCrashed", 2)
+
+
+def test_what_an_earlier_agent_had_found_is_seen_again_without_a_second_debounce() -> None:
+    node = Node()
+    for _ in range(2):
+        node.look("nvml", seen("GpuMissing", HOST))
+    after = Node()
+    after.step(Adopt(boot_id=BOOT, findings=node.findings))
+    before = after.only.count
+    after.look("nvml", msgspec.structs.replace(seen("GpuMissing", HOST), at=node.now + 1))
+    assert after.only.count == before + 1
 
 
 def test_a_silence_that_came_without_words_is_told_in_those_of_the_catalogue() -> None:
