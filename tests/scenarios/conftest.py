@@ -35,7 +35,8 @@ def laboratory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     root: Path = tmp_path_factory.mktemp("lab")
     audit = getattr(request.module, "AUDIT", False)
     lab = Laboratory(Site(root), tied=True, audit=audit, progress=print)
-    settings = Settings(nodes=nodes, boot_seconds=1.0, provision_seconds=0.5)
+    machine = getattr(request.module, "MACHINE", Settings().machine)
+    settings = Settings(machine=machine, nodes=nodes, boot_seconds=1.0, provision_seconds=0.5)
     lab.up(settings, controller=controller, agent_arguments=agent)
     try:
         yield lab
