@@ -6,6 +6,7 @@ import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterator
 
+from fleetwell.api.node_health import Machine
 from fleetwell.api.resources import Incident, NodeOperation
 from fleetwell.policy.view import Episode, OperationView, PodsView, ReplacementView
 
@@ -117,6 +118,17 @@ class Book:
         found = (self.episode(name) for name in self._of_node[node])
         ended = [it for it in found if it is not None and it.spec.node_uid == uid and it.status.phase.ended]
         return sorted(ended, key=lambda it: it.status.timeline.opened)
+
+    def of_machine(self, machine: Machine) -> list[Episode]:
+        """Give the episodes of a machine, whatever its Nodes were called, oldest first; none where it has no name."""
+        names = self._by_machine.get(machine.provider_id or machine.serial, set())
+        found = (self.episode(name) for name in names)
+        return sorted((it for it in found if it is not None), key=lambda it: it.status.timeline.opened)
+
+    def is_back(self, episode: Episode) -> bool:
+        """Whether the machine of an episode stands in the cluster again, taken out under another Node."""
+        others = (it for it in self.of_machine(episode.status.machine) if it.spec.node_uid != episode.spec.node_uid)
+        return any(not it.status.phase.ended and it.status.quarantine is not None for it in others)
 
     def counting(self, since: dt.datetime) -> dict[str, Episode]:
         """Give the episodes that count in budget and pace: those open, and those that ended after ``since``."""

@@ -1,6 +1,6 @@
 """What has to be done from time to time, beside the deciding.
 
-Silent agents, policy statuses, what agents are told to expect, old incidents.
+Silent agents, policy statuses, what agents are told to expect, what waits for a person, old incidents.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fleetwell.control.effects.reach import Reach
 from fleetwell.control.expectations import tell_expectations
 from fleetwell.control.picture import Picture
 from fleetwell.control.policies import PolicyReports
+from fleetwell.control.reminders import Reminders
 from fleetwell.control.silence import silence, to_silence
 from fleetwell.kube.errors import Conflict, KubeError, NotFound
 
@@ -28,11 +29,13 @@ class Housekeeping:
 
     def __init__(self, reach: Reach, picture: Picture) -> None:
         self.policies = PolicyReports(reach, picture)
+        self.reminders = Reminders(reach, picture)
         self._reach = reach
         self._picture = picture
 
     async def round(self) -> None:
         """Do all chores once; one that fails does not keep the others from being done."""
+        self.reminders.remind()
         for name, chore in (
             ("tolerations", self.policies.check_tolerations),
             ("pruning", self.prune),

@@ -24,8 +24,8 @@ from fleetwell.control.picture import Picture
 from fleetwell.policy.budget import admit
 from fleetwell.policy.instructions import Granted, Request, Restore
 from fleetwell.policy.ladder import answer, decide
-from fleetwell.policy.opening import opens
-from fleetwell.policy.view import Episode
+from fleetwell.policy.opening import Opening, opens
+from fleetwell.policy.view import Episode, NodeView
 from fleetwell.policy.wanted import desired
 
 log = structlog.get_logger(__name__)
@@ -116,12 +116,17 @@ class Loop:
             view = self.picture.views.get(name)
             if view is None or any(it.spec.node_uid == view.uid for it in self.picture.book.open_incidents(name)):
                 continue
-            opening = opens(view, self.picture.policy_of(name), now, self.picture.book.past_episodes(name, view.uid))
+            opening = self._opening(view, now)
             if opening is not None:
                 work.append((name, self.intents.open(view, opening)))
         for name, outcome in await self._all(work):
             if outcome in {Written.FAILED, Written.DECIDE_AGAIN}:
                 self._node_wakes[name] = now + RETRY
+
+    def _opening(self, view: NodeView, now: dt.datetime) -> Opening | None:
+        book = self.picture.book
+        past, of_machine = book.past_episodes(view.name, view.uid), book.of_machine(view.machine)
+        return opens(view, self.picture.policy_of(view.name), now, past, of_machine)
 
     def _decide(self, this: _Pass, name: str) -> None:
         """Let the ladder decide; an ended episode only gives up its marks."""
@@ -193,7 +198,7 @@ class Loop:
         view = self.picture.views.get(node)
         opening = None
         if view is not None and view.uid == spec.node_uid:
-            opening = opens(view, self.picture.policy_of(node), now, self.picture.book.past_episodes(node, view.uid))
+            opening = self._opening(view, now)
         if opening is not None:
             return opening.status
         text = "nothing is found any more; the episode had only just been opened when the controller ended"

@@ -206,7 +206,7 @@ class Picture:
             else self._unread(policy),
             operations=dict(self.book.operations(episode.name)),
             replacement=self.book.replacement(episode.name),
-            pool_nodes=self.pool_nodes(pool),
+            pool_nodes=self.pool_nodes(pool) - (1 if node is None and self.book.is_back(episode) else 0),
             machine_attempts=self.book.machine_attempts(episode, now),
         )
 
@@ -285,8 +285,12 @@ class Picture:
         return [
             it.metadata.name
             for it in self.book.open_incidents()
-            if it.status is not None and it.status.pool in pools and it.spec.node_name not in self.nodes
+            if it.status is not None and it.status.pool in pools and not self._here(it)
         ]
+
+    def _here(self, incident: Incident) -> bool:
+        view = self.views.get(incident.spec.node_name)
+        return view is not None and view.uid == incident.spec.node_uid
 
     def _adapted(self, policy: Policy | None, pool: str) -> Policy | None:
         if policy is None or pool not in self.cordon_pools.get(policy.name, ()):

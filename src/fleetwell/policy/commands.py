@@ -11,6 +11,7 @@ from fleetwell.policy.case import Case, Step, close_attempt, unfinished
 
 PERSON = "Person"
 RELEASED_BY_PERSON = "release@"
+CLOSED_BY_PERSON = "close@"
 
 
 def obey(status: IncidentStatus, case: Case) -> IncidentStatus:
@@ -41,6 +42,11 @@ def held(status: IncidentStatus, case: Case) -> Step:
 def released_by_person(status: IncidentStatus) -> bool:
     """Whether a person ended the episode, whatever was found."""
     return status.phase is Phase.RELEASED and any(it.startswith(RELEASED_BY_PERSON) for it in status.handled)
+
+
+def closed_by_person(status: IncidentStatus) -> bool:
+    """Whether a person closed the episode of a machine that is gone."""
+    return any(it.startswith(CLOSED_BY_PERSON) for it in status.handled)
 
 
 def _hold(status: IncidentStatus, case: Case, spec: IncidentSpec) -> IncidentStatus:

@@ -136,9 +136,13 @@ def _observe(status: IncidentStatus, case: Case) -> IncidentStatus:
 
 def _machine(status: IncidentStatus, case: Case) -> Machine:
     """The hardware as it was known first: what a fault makes invisible stays on record."""
-    if status.machine != Machine() or case.node.health is None:
-        return status.machine
-    return case.node.health.machine
+    known, seen = status.machine, case.node.machine
+    return Machine(
+        provider_id=known.provider_id or seen.provider_id,
+        serial=known.serial or seen.serial,
+        instance_type=known.instance_type or seen.instance_type,
+        gpus=known.gpus or seen.gpus,
+    )
 
 
 def _reboot_noticed(status: IncidentStatus, case: Case) -> IncidentStatus:

@@ -11,6 +11,7 @@ from fleetwell.api.incident import AttemptResult, IncidentStatus, Phase, Quarant
 from fleetwell.api.policy import Remedy, Replacement
 from fleetwell.policy import story
 from fleetwell.policy.case import Case, Step, machine_writer, ordered_away
+from fleetwell.policy.commands import CLOSED_BY_PERSON
 from fleetwell.policy.evidence import PROOF_UNFINISHED
 from fleetwell.policy.proof import to_proving
 from fleetwell.policy.view import Episode, Surroundings
@@ -43,7 +44,8 @@ def _closed(status: IncidentStatus, episode: Episode, now: dt.datetime) -> Incid
     word = episode.spec.release or episode.spec.approve
     if word is None or word.at <= status.since:
         return status
-    return story.move(status, Phase.GONE, now, f"closed by {word.by}: the machine is gone")
+    closed = replace(status, handled=(*status.handled, f"{CLOSED_BY_PERSON}{word.at.isoformat()}"))
+    return story.move(closed, Phase.GONE, now, f"closed by {word.by}: the machine is gone")
 
 
 def _noticed(status: IncidentStatus) -> bool:

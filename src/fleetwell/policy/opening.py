@@ -8,10 +8,19 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from fleetwell.api.incident import IncidentFinding, IncidentKind, IncidentSpec, IncidentStatus, Phase, Timeline
+from fleetwell.api.incident import (
+    IncidentFinding,
+    IncidentKind,
+    IncidentSpec,
+    IncidentStatus,
+    Phase,
+    QuarantineMark,
+    Timeline,
+)
+from fleetwell.api.policy import Mode
 from fleetwell.health.vocabulary import Recovery, Verdict, strongest
 from fleetwell.policy import story
-from fleetwell.policy.commands import released_by_person
+from fleetwell.policy.commands import closed_by_person, released_by_person
 from fleetwell.policy.evidence import said_now, standing
 from fleetwell.policy.matching import pool_of
 from fleetwell.policy.view import Episode, NodeView, Policy
@@ -24,15 +33,25 @@ class Opening(NamedTuple):
     status: IncidentStatus
 
 
-def opens(node: NodeView, policy: Policy | None, now: dt.datetime, past: Sequence[Episode] = ()) -> Opening | None:
+def opens(
+    node: NodeView,
+    policy: Policy | None,
+    now: dt.datetime,
+    past: Sequence[Episode] = (),
+    of_machine: Sequence[Episode] = (),
+) -> Opening | None:
     """Say whether an episode must be opened for a node that has none open.
 
     :param past: ended episodes of this node UID, by which a person's veto is known.
+    :param of_machine: episodes of the machine under this node, whatever its Node was called, oldest first.
     """
     if policy is None or node.deleting:
         return None
     if node.unproven and not _admitted(node, past):
         return _opening(IncidentKind.ADMISSION, node, policy, now)
+    unfinished = _unfinished(node, of_machine)
+    if unfinished is not None and policy.spec.mode is not Mode.DRY_RUN:
+        return _resumed(unfinished, node, policy, now)
     stands = standing(said_now(node, now), node, policy.spec)
     if not stands.now or _left_alone(node, [ask.finding for ask in stands.now], past):
         return None
@@ -73,6 +92,37 @@ def _admitted(node: NodeView, past: Sequence[Episode]) -> bool:
     )
 
 
+def _unfinished(node: NodeView, of_machine: Sequence[Episode]) -> Episode | None:
+    """Give the machine's last episode where its Node went away before the machine was given back.
+
+    Deleting a Node object mends nothing, and takes our mark along: whoever registers again is the machine that was
+    taken out, also where it was to be replaced (facts/scenarios.md S45).
+    """
+    last = of_machine[-1] if of_machine else None
+    if last is None or last.spec.node_uid == node.uid or last.status.timeline.quarantined is None:
+        return None
+    left = not last.status.phase.ended or last.status.phase in {Phase.GONE, Phase.REPLACED}
+    return last if left and not closed_by_person(last.status) else None
+
+
+def _resumed(before: Episode, node: NodeView, policy: Policy, now: dt.datetime) -> Opening:
+    opening = _opening(IncidentKind.REPAIR, node, policy, now)
+    text = f"opened: incident {before.name} had taken this machine out, and it is back as another Node: it is tested"
+    status = IncidentStatus(
+        phase=Phase.PROVING,
+        since=now,
+        timeline=Timeline(opened=now, quarantined=now),
+        policy_generation=policy.generation,
+        pool=opening.status.pool,
+        machine=before.status.machine,
+        boot_id=node.boot_id,
+        recovery=before.status.recovery,
+        findings=tuple(replace(it, active=False) for it in before.status.findings),
+        quarantine=QuarantineMark(by=policy.spec.quarantine.value),
+    )
+    return Opening(opening.spec, story.summarise(story.say(status, now, text), "a machine that was taken out is back"))
+
+
 def _opening(kind: IncidentKind, node: NodeView, policy: Policy, now: dt.datetime) -> Opening:
     spec = IncidentSpec(kind=kind, node_name=node.name, node_uid=node.uid, policy=policy.name)
     repair = kind is IncidentKind.REPAIR
@@ -82,7 +132,7 @@ def _opening(kind: IncidentKind, node: NodeView, policy: Policy, now: dt.datetim
         timeline=Timeline(opened=now),
         policy_generation=policy.generation,
         pool=node.pool or pool_of(node.labels, policy.spec),
-        machine=node.health.machine if node.health is not None else node.machine,
+        machine=node.machine,
         boot_id=node.boot_id,
     )
     if not repair:
