@@ -45,9 +45,11 @@ class Time:
 
     def __init__(self) -> None:
         self.passed = 0.0
+        self.set_by = 0.0
+        """Seconds by which somebody has set the wall clock, forward or back."""
 
     def now(self) -> dt.datetime:
-        return START + dt.timedelta(seconds=self.passed)
+        return START + dt.timedelta(seconds=self.passed + self.set_by)
 
     def monotonic(self) -> float:
         return self.passed

@@ -1,8 +1,12 @@
 from typing import Any
 
+import msgspec
+import pytest
+
 from fleetwell.api.incident import AttemptResult, IncidentKind, Phase
 from fleetwell.api.node_operation import OperationPhase, ProofResult
 from fleetwell.api.policy import Mode, Proof, ProofLevel, Remedy
+from fleetwell.health.vocabulary import Source
 from fleetwell.policy.instructions import Operate, OrderReplacement, Quarantine, Restore
 from policy.builders import BUS, REMAP, finding, minutes, node, policy
 from policy.world import World, to_proving, to_remedying
@@ -198,3 +202,51 @@ def test_a_new_node_with_a_fault_goes_on_as_a_repair() -> None:
     world.turns(6)
     assert len(world.episodes) == 1
     assert len(world.reboots()) == 1
+
+
+@pytest.mark.parametrize("comes", ["well", "bad", "never"])
+def test_what_a_probe_found_before_the_restart_is_looked_at_again_before_the_proof(comes: str) -> None:
+    """A second opinion that looks seldom: released too soon, the node would be taken out for the same fault again."""
+    world = World.of(node("ip-1", finding(source=Source.SNAPSHOT, probe="dcgm")), node("ip-2"), node("ip-3"))
+    to_remedying(world)
+    world.operation("inc-1-a1", OperationPhase.SUCCEEDED)
+    world.boots("ip-1", "boot-2", finding(source=Source.SNAPSHOT, probe="dcgm"))
+    world.says("ip-1", *world.nodes["ip-1"].health.findings, settled=True)  # type: ignore[union-attr]
+    world.turns(6)
+    step = world.status().next
+    assert world.phase() is Phase.PROVING
+    assert not world.status().proofs
+    assert step is not None
+    assert "GpuFallenOffBus on gpu/GPU-1" in step.step
+    if comes == "bad":
+        world.says("ip-1", finding(boot="boot-2", source=Source.SNAPSHOT, probe="dcgm"))
+        world.turns(2)
+        assert world.phase() is Phase.REMEDYING
+        return
+    world.says("ip-1") if comes == "well" else world.turn(minutes(15))
+    world.turns(2)
+    assert world.status().proofs
+
+
+def test_what_the_kernel_said_before_the_restart_ends_with_the_proof_and_does_not_keep_it() -> None:
+    world = World.of(node("ip-1", finding()), node("ip-2"), node("ip-3"))
+    to_remedying(world)
+    world.operation("inc-1-a1", OperationPhase.SUCCEEDED)
+    world.boots("ip-1", "boot-2")
+    world.says("ip-1", finding(), settled=True)
+    world.turns(2)
+    assert world.status().proofs
+
+
+def test_a_new_node_that_is_tried_for_a_month_makes_its_incident_no_larger() -> None:
+    world = World.of(node("ip-1", unproven=True))
+    for _ in range(400):
+        world.turn(minutes(4))
+        for name, it in world.operations.items():
+            if not it.status.phase.ended:
+                world.operation(name, OperationPhase.REFUSED, "no torch on this image")
+    numbers = [it.number for it in world.status().proofs]
+    assert len(numbers) == 20
+    assert numbers[-1] == len(world.operations) > 100
+    assert len(msgspec.json.encode(world.status())) < 32_768
+    assert world.nodes["ip-1"].unproven

@@ -6,11 +6,12 @@ Silent agents, policy statuses, what agents are told to expect, what waits for a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 
 import structlog
 
-from fleetwell.api.resources import INCIDENTS
+from fleetwell.api.resources import INCIDENTS, NODE_OPERATIONS
 from fleetwell.control.effects.reach import Reach
 from fleetwell.control.expectations import tell_expectations
 from fleetwell.control.picture import Picture
@@ -22,6 +23,8 @@ from fleetwell.kube.errors import Conflict, KubeError, NotFound
 log = structlog.get_logger(__name__)
 
 SILENCED_AT_ONCE = 16
+KEPT_OPERATIONS = 50
+"""Ended operations that an open incident keeps: more than the attempts and proofs that its status remembers."""
 
 
 class Housekeeping:
@@ -93,3 +96,12 @@ class Housekeeping:
             except (NotFound, Conflict):
                 continue
             log.info("pruned", incident=meta.name, ended=str(status.timeline.ended))
+        await self._prune_operations()
+
+    async def _prune_operations(self) -> None:
+        """Delete operations that ended long ago of incidents that stay open: a new node may be tried for weeks."""
+        for incident in self._picture.book.open_names():
+            ended = [it for it in self._picture.book.operations(incident).values() if it.status.phase.ended]
+            for old in sorted(ended, key=lambda it: it.spec.deadline)[:-KEPT_OPERATIONS]:
+                with contextlib.suppress(NotFound):
+                    await self._reach.client.delete(NODE_OPERATIONS, old.name)

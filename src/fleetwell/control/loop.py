@@ -58,8 +58,9 @@ class Loop:
         self.intents = Intents(reach, picture)
         self.dispatcher = Dispatcher(reach, picture, on_result=self.changed.set)
         self._reach = reach
-        self._wakes: dict[str, dt.datetime] = {}
-        self._node_wakes: dict[str, dt.datetime] = {}
+        self._wakes: dict[str, float] = {}
+        """Incident → monotonic time at which it is looked at again: a wall clock that is set back delays nothing."""
+        self._node_wakes: dict[str, float] = {}
         self._waiting: dict[str, Request] = {}
 
     async def run(self) -> None:
@@ -73,11 +74,11 @@ class Loop:
 
     async def one_pass(self) -> None:
         """Look once at all that is dirty or due."""
-        now = self._reach.clock.now()
+        now, mono = self._reach.clock.now(), self._reach.clock.monotonic()
         picture = self.picture
-        dirty_nodes = picture.take_dirty_nodes() | _woken(self._node_wakes, now)
+        dirty_nodes = picture.take_dirty_nodes() | _woken(self._node_wakes, mono)
         await self._open_for(dirty_nodes, now)
-        due = picture.take_dirty_episodes() | _woken(self._wakes, now)
+        due = picture.take_dirty_episodes() | _woken(self._wakes, mono)
         due |= {name for node in dirty_nodes for name in self._still_marking(node)}
         this = _Pass(now)
         unborn = [
@@ -96,9 +97,8 @@ class Loop:
 
     def next_due(self) -> float:
         """Seconds until something is due by the clock."""
-        now, mono = self._reach.clock.now(), self._reach.clock.monotonic()
-        waits = [(at - now).total_seconds() for at in (*self._wakes.values(), *self._node_wakes.values())]
-        effect = self.dispatcher.next_due()
+        mono, effect = self._reach.clock.monotonic(), self.dispatcher.next_due()
+        waits = [at - mono for at in (*self._wakes.values(), *self._node_wakes.values())]
         waits += [effect - mono] if effect is not None else []
         return max(0.0, min(waits, default=self._reach.settings.longest_wait))
 
@@ -121,7 +121,7 @@ class Loop:
                 work.append((name, self.intents.open(view, opening)))
         for name, outcome in await self._all(work):
             if outcome in {Written.FAILED, Written.DECIDE_AGAIN}:
-                self._node_wakes[name] = now + RETRY
+                self._node_wakes[name] = self._in(RETRY)
 
     def _opening(self, view: NodeView, now: dt.datetime) -> Opening | None:
         book = self.picture.book
@@ -141,15 +141,15 @@ class Loop:
         except Exception:
             # One episode that cannot be decided must not keep the others, and every release, from being.
             log.exception("an episode cannot be decided; it stays as it is", incident=name, node=episode.spec.node_name)
-            self._wakes[name] = this.now + RETRY * 15
+            self._wakes[name] = self._in(RETRY * 15)
             return
         this.decided[name] = _Decided(step.status, step.request)
         if step.request is not None:
             self._waiting[name] = step.request
         if not step.status.phase.ended:
             longest = dt.timedelta(seconds=self._reach.settings.longest_wait)
-            wake = min(step.wake or this.now + longest, this.now + longest)
-            self._wakes[name] = max(wake, this.now + SHORTEST_WAIT)
+            wait = min(step.wake - this.now, longest) if step.wake is not None else longest
+            self._wakes[name] = self._in(max(wait, SHORTEST_WAIT))
 
     def _admit(self, this: _Pass) -> None:
         """Ask budget and pace for all that waits, not only for what was decided now: leave goes to the longest wait."""
@@ -173,8 +173,11 @@ class Loop:
             if isinstance(given, Granted):
                 self._waiting.pop(name, None)
             else:
-                wake = max(given.look_again_at, this.now + SHORTEST_WAIT)
+                wake = self._in(max(given.look_again_at - this.now, SHORTEST_WAIT))
                 self._wakes[name] = min(self._wakes.get(name, wake), wake)
+
+    def _in(self, wait: dt.timedelta) -> float:
+        return self._reach.clock.monotonic() + wait.total_seconds()
 
     def _open(self, name: str) -> bool:
         episode = self.picture.book.episode(name)
@@ -190,7 +193,7 @@ class Loop:
                 # What was written may lead on at once; what conflicted is decided anew.
                 self.picture.book.dirty.add(name)
             elif outcome is Written.FAILED:
-                self._wakes[name] = this.now + RETRY
+                self._wakes[name] = self._in(RETRY)
 
     def _first_status(self, incident: Incident, now: dt.datetime) -> IncidentStatus:
         """Give an incident that was created, and left without a status by a crash, the one that it should have had."""
@@ -251,8 +254,8 @@ class Loop:
         return incident.spec.node_name if incident is not None else ""
 
 
-def _woken(wakes: dict[str, dt.datetime], now: dt.datetime) -> set[str]:
-    woken = {name for name, at in wakes.items() if at <= now}
+def _woken(wakes: dict[str, float], mono: float) -> set[str]:
+    woken = {name for name, at in wakes.items() if at <= mono}
     for name in woken:
         del wakes[name]
     return woken

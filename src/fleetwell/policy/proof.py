@@ -18,9 +18,13 @@ from fleetwell.health.vocabulary import HOST, Recovery, Verdict
 from fleetwell.policy import story
 from fleetwell.policy.case import Case, Step
 from fleetwell.policy.evidence import PROOF_FAILED, PROOF_UNFINISHED, with_proof, without_proofs
+from fleetwell.policy.settling import look_by, not_looked_again, not_whole
 
 _TRIES = 5
 """A proof that cannot be had is tried about this often within its deadline."""
+_KEPT = 20
+"""Proofs that an episode remembers: a new node that cannot be proven is tried for as long as it stands there, and an
+object of the API server has at most 1.5 MiB."""
 
 
 def to_proving(status: IncidentStatus, case: Case, text: str) -> IncidentStatus:
@@ -42,7 +46,7 @@ def proving(status: IncidentStatus, case: Case) -> Step:
     if case.standing(status).bad:
         return Step(status=_back(status, case, "a fault was found while the node was being proven"))
     release = case.policy.spec.release
-    waiting = case.unsettled() or ("something could not be told yet" if case.standing(status).told else "")
+    waiting = not_whole(status, case)
     settle_by = status.since + span(release.settle_deadline)
     if waiting and not _running(status):
         if case.now >= settle_by:
@@ -50,12 +54,16 @@ def proving(status: IncidentStatus, case: Case) -> Step:
                 status=_failed(status, case, PROOF_UNFINISHED, f"not whole {release.settle_deadline}: {waiting}")
             )
         return Step(status=story.coming(status, f"proof, once whole ({waiting})", settle_by))
-    if case.policy.spec.proof.level is ProofLevel.NONE:
-        return Step(status=_released(status, case, "released: the policy asks for no proof"))
+    unseen = not_looked_again(status, case)
+    if unseen and not _this_round(status):
+        step = f"proof, once there is another look ({unseen})"
+        return Step(status=story.coming(status, step, look_by(status, case)))
     return _prove(status, case)
 
 
 def _prove(status: IncidentStatus, case: Case) -> Step:
+    if case.policy.spec.proof.level is ProofLevel.NONE:
+        return Step(status=_released(status, case, "released: the policy asks for no proof"))
     if not _this_round(status):
         deadline = case.now + span(case.policy.spec.proof.deadline)
         return Step(status=_begin(status, case, deadline, f"proving ({case.policy.spec.proof.level})"))
@@ -90,9 +98,9 @@ def _running(status: IncidentStatus) -> bool:
 
 
 def _begin(status: IncidentStatus, case: Case, deadline: dt.datetime, text: str) -> IncidentStatus:
-    number = len(status.proofs) + 1
+    number = status.proofs[-1].number + 1 if status.proofs else 1
     run = ProofRun(number=number, started_at=case.now, deadline=deadline, expected_boot_id=case.node.boot_id)
-    said = story.say(replace(status, proofs=(*status.proofs, run)), case.now, text)
+    said = story.say(replace(status, proofs=(*status.proofs, run)[-_KEPT:]), case.now, text)
     return story.coming(said, "result of the proof", deadline)
 
 
