@@ -80,6 +80,8 @@ _WORDS = {
     "requested functionality has been deprecated": Told.NOT_TOLD,
     "err!": Told.FAILED,
     "unknown error": Told.FAILED,
+    "timeout": Told.FAILED,
+    "system is not in ready state": Told.FAILED,
     "gpu is lost": Told.LOST,
     "gpu requires reset": Told.NEEDS_RESET,
     "requires reset": Told.NEEDS_RESET,

@@ -72,6 +72,14 @@ PATHS: dict[str, Field] = {
 }
 """Path of headings below a GPU → question: the long form's (as :func:`label` writes them) and the XML's."""
 
+SECTIONS = frozenset(path.partition("/")[0] for path in PATHS) | {
+    "clocks_throttle_reasons",
+    "power_readings",
+    "gpu_power_readings",
+    "processes",
+}
+"""Headings of the long form that stand directly below a GPU."""
+
 _CLOCKS = {
     "hw_slowdown": Field.HW_SLOWDOWN,
     "hw_thermal_slowdown": Field.HW_THERMAL,

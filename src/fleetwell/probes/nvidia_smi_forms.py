@@ -36,9 +36,11 @@ def split(text: str, columns: Sequence[str] | None = None) -> tuple[list[Documen
             loose += lines
     links, loose = nvidia_smi_nvlink.take(loose)
     documents += [links] if links else []
-    if not documents and any(nvidia_smi_text.is_fragment(line) for line in loose):
+    if not long and any(nvidia_smi_text.is_fragment(line) for line in loose):
         document = nvidia_smi_text.fragment(loose)
-        documents, loose = [document], document.rest
+        if documents:
+            document.incomplete = ""  # The other form is the whole that a part alone is not.
+        documents, loose = [*documents, document], document.rest
     rest = _rows(loose, documents, columns)
     return documents, rest
 

@@ -45,12 +45,17 @@ _FULL_WIDTH = re.compile(r"\b(?:V100|P100|A100|A800|H100|H800|H200|H20|B100|B200
 """Models that are always wired with all their lanes; T4, A10G or L4 are rightly sold with half of them."""
 
 
+def _is_status(asked: Field, value: str) -> bool:
+    """Say whether an error's text is the answer itself: how the fabric's setup went. In brackets it is the query's."""
+    return asked is Field.FABRIC_STATUS and told(value) in {Told.VALUE, Told.FAILED} and not value.startswith("[")
+
+
 def readings(judge: GpuJudge) -> None:
     """What the tool could not read. A lone error for the power draw passes by itself; several show a GPU in trouble."""
     kinds: dict[Told, list[Field]] = {}
     for asked, values in judge.gpu.answers.items():
         for value in values:
-            if told(value) not in {Told.VALUE, Told.NOT_TOLD}:
+            if told(value) not in {Told.VALUE, Told.NOT_TOLD} and not _is_status(asked, value):
                 kinds.setdefault(told(value), []).append(asked)
     if Told.LOST in kinds:
         judge.fault("GpuLost", f"the tool prints for it that the GPU is lost (asked: {kinds[Told.LOST][0].value})")
@@ -174,8 +179,8 @@ def fabric(judge: GpuJudge) -> bool:
         elif state.lower() != "completed":
             raise NonsenseError(f"fabric state is {state[:40]!r}")
         else:
-            for status in judge.values(Field.FABRIC_STATUS):
-                if status.lower() not in {"success", "0"}:
+            for status in judge.gpu.answers.get(Field.FABRIC_STATUS, ()):
+                if status.lower() not in {"success", "0"} and _is_status(Field.FABRIC_STATUS, status):
                     judge.fault("FabricDegraded", f"fabric state: {state}, status: {status}")
     for health in judge.values(Field.FABRIC_HEALTH):
         row, _, word = health.lower().rpartition("=")  # A query's cell has no row's name before it.

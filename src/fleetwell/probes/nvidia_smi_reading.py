@@ -204,10 +204,12 @@ def _count(
     gone = [
         uuid for uuid, pci in asked.known.items() if f"gpu/{uuid}" not in shown and _short(pci) not in map(_short, lost)
     ]
-    listed = max((max(document.attached or 0, len(shown)) for document in documents), default=None)
-    if listed is None:
+    if not documents:
         return
-    listed = max(listed, len(shown.keys() | {names.at(pci) for pci in lost}))
+    alike: dict[str, set[str]] = {}
+    for component in shown:  # One form names a GPU by its UUID, another by its place: these are not two GPUs.
+        alike.setdefault(component.partition("-")[0], {names.at(pci) for pci in lost}).add(component)
+    listed = max(*(document.attached or 0 for document in documents), *map(len, alike.values()), len(lost))
     if asked.expected is None or listed >= asked.expected:
         if asked.expected is not None:
             seen.covers(*(f"gpu/{uuid}" for uuid in gone))  # Exchanged hardware: the count is right without it.

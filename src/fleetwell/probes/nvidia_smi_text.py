@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers, label
-from fleetwell.probes.nvidia_smi_fields import note
+from fleetwell.probes.nvidia_smi_fields import SECTIONS, note
 
 HEAD = "NVSMI LOG"
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
@@ -26,8 +26,10 @@ _NEEDS = {
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, cut_out: bool = False) -> None:
         self.document = Document("long form")
+        self.cut_out = cut_out
+        """Whether it reads a part of the form, whose first lines may have lost their indentation."""
         self.broken = ""
         self.gpu: GpuAnswers | None = None
         self.paths: set[str] = set()
@@ -54,7 +56,7 @@ class _Reader:
             self.document.rest.append(line)
             return
         indent = len(line) - len(line.lstrip(" \t"))
-        while self._stack and self._stack[-1][0] >= indent:
+        while self._stack and (self._stack[-1][0] >= indent or (self.cut_out and name in SECTIONS)):
             self._stack.pop()
         path = "/".join([*(above for _, above in self._stack), name])
         self._stack.append((indent, name))
@@ -88,7 +90,7 @@ def _take(reader: _Reader, lines: list[str]) -> None:
         parts = _LINE.fullmatch(line.strip())
         name = label(parts["label"] if parts else line)
         value = (parts["value"] or "").strip() if parts else None
-        if line[0] in " \t":
+        if line[0] in " \t" or (reader.cut_out and name in SECTIONS):
             reader.inner(line, name, value, cut=line == raw and number == len(lines) - 1)
         else:
             reader.top(line, name, value)
@@ -96,14 +98,16 @@ def _take(reader: _Reader, lines: list[str]) -> None:
 
 def is_fragment(line: str) -> bool:
     """Tell whether a line may be of the long form's inside: what people cut out of it with grep."""
-    return _INNER.fullmatch(line.rstrip()) is not None
+    parts = _LINE.fullmatch(line.strip())
+    known = parts is not None and bool(parts["value"]) and label(parts["label"]) in SECTIONS
+    return known or _INNER.fullmatch(line.rstrip()) is not None
 
 
 def fragment(lines: list[str]) -> Document:
     """Read lines of the inside without the form's head. What they say counts; that they say no more is no pass."""
     first = next((number for number, line in enumerate(lines) if is_fragment(line)), len(lines))
     headed = any(_GPU.fullmatch(line.rstrip()) for line in lines[: first + 1])
-    reader = _Reader()
+    reader = _Reader(cut_out=True)
     if not headed:
         reader.gpu = GpuAnswers(0)
         reader.document.gpus.append(reader.gpu)
