@@ -14,6 +14,7 @@ UNHEALTHY = "DcgmUnhealthy"
 
 _NOT_HARDWARE = frozenset({"DcgmSettings", "DriverOperandMissing", "GpuReadingFailed"})
 """Faults of the table that the catalogue does not call bad; a child that reads DCGM cannot afford the catalogue."""
+_SAID = {"fault", "verdict", "recovery"}
 _SEVERITY = {2: ("BAD", ""), 5: ("CONFIG", "none"), 6: ("BAD", "resetGpu")}
 """DCGM's severities of errors that come without a number: isolate, configuration, reset."""
 
@@ -75,7 +76,9 @@ def _table() -> _Table:
     texts = tuple(
         _Text(
             re.compile(row["words"], re.IGNORECASE),
-            Meaning(row["fault"]) if "fault" in row else errors.get(row["error"], OPEN),
+            errors.get(row["error"], OPEN)
+            if "error" in row
+            else Meaning(**{key: row[key] for key in row.keys() & _SAID}),
             frozenset(row.get("over", ())),
         )
         for row in data["texts"]

@@ -98,6 +98,7 @@ _CODES = {
 
 _HARMLESS = (
     re.compile(r"Please also try adding directory that contains libnvidia-ml\.so .*"),
+    re.compile(r"\[(?:HAMI-core|4pdvGPU) (?:Msg|Info|Debug|Warn)\(.*\)\]: .*"),  # what shares GPUs between pods
     re.compile(r"The following GPUs could not be reset:"),
     re.compile(r"\d+ devices? (?:is|are) currently being used by one or more other processes\b.*"),
     re.compile(r"sudo (?:apt|snap|dnf)(?:-get)? install .*"),  # what a shell offers where the tool is missing
