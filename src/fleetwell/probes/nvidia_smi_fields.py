@@ -79,6 +79,8 @@ SECTIONS = frozenset(path.partition("/")[0] for path in PATHS) | {
     "processes",
 }
 """Headings of the long form that stand directly below a GPU."""
+BELOW = frozenset(path.rpartition("/")[2] for path in PATHS if "/" in path) - SECTIONS
+"""Headings that mean something only below another one."""
 
 _CLOCKS = {
     "hw_slowdown": Field.HW_SLOWDOWN,

@@ -38,8 +38,8 @@ def split(text: str, columns: Sequence[str] | None = None) -> tuple[list[Documen
     documents += [links] if links else []
     if not long and any(nvidia_smi_text.is_fragment(line) for line in loose):
         document = nvidia_smi_text.fragment(loose)
-        if documents:
-            document.incomplete = ""  # The other form is the whole that a part alone is not.
+        if not documents:  # Beside another form, that one is the whole which a part alone is not.
+            document.incomplete = "it is a part that was cut out of it"
         documents, loose = [*documents, document], document.rest
     rest = _rows(loose, documents, columns)
     return documents, rest

@@ -66,11 +66,12 @@ class _Reader:
 
     def row(self, row: str) -> None:
         """Take a row where GPUs are listed, or may begin to be without a heading, as in what people paste."""
-        if self.where == "slices" and (part := _SLICE.match(row)):
+        if self.where.startswith("slices") and (part := _SLICE.match(row)):
             self._slice(part)
-        if self.where not in {"head", "gpus"} or _HEADINGS.match(row):
+        first = _FIRST.match(row)  # Counts wherever it stands: of two tables, the second's head may be missing.
+        if (self.where not in {"head", "gpus"} and not first) or _HEADINGS.match(row):
             return
-        if first := _FIRST.match(row):
+        if first:
             self.expect_no_more()
             self._gpu, self._awaited = _begin(self.document, first), "a GPU's second line is missing"
             self.where = "gpus"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from fleetwell.probes.nvidia_smi_document import Document, Field, GpuAnswers, label
-from fleetwell.probes.nvidia_smi_fields import SECTIONS, note
+from fleetwell.probes.nvidia_smi_fields import BELOW, SECTIONS, note
 
 HEAD = "NVSMI LOG"
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s*$")
@@ -63,6 +63,8 @@ class _Reader:
         self.paths.add(path)
         if len(self._stack) == 1:
             self.gpu.sections.add(name)
+            if self.cut_out and name in BELOW:
+                self.broken = self.broken or f"nothing says what {line.strip()[:40]!r} is of"
         if value is not None and not path.startswith("processes/"):
             note(self.gpu, path, value)
         if cut and not _ends_well(value):
@@ -104,7 +106,7 @@ def is_fragment(line: str) -> bool:
 
 
 def fragment(lines: list[str]) -> Document:
-    """Read lines of the inside without the form's head. What they say counts; that they say no more is no pass."""
+    """Read lines of the inside without the form's head. What they say counts; alone they are no pass."""
     first = next((number for number, line in enumerate(lines) if is_fragment(line)), len(lines))
     headed = any(_GPU.fullmatch(line.rstrip()) for line in lines[: first + 1])
     reader = _Reader(cut_out=True)
@@ -112,7 +114,7 @@ def fragment(lines: list[str]) -> Document:
         reader.gpu = GpuAnswers(0)
         reader.document.gpus.append(reader.gpu)
     _take(reader, lines)
-    reader.document.incomplete = "it is a part that was cut out of it"
+    reader.document.incomplete = reader.broken or _cut_off(reader.gpu, reader.paths)
     reader.document.attached = None
     return reader.document
 
@@ -121,14 +123,24 @@ def _unfinished(gpu: GpuAnswers | None, paths: set[str]) -> str:
     """Say what is missing at the end of a GPU's block."""
     if gpu is None:
         return ""
+    if cut := _cut_off(gpu, paths):
+        return cut
+    pci = gpu.one(Field.PCI)
+    if Field.UUID in gpu.answers or "product_name" in gpu.sections:
+        return "" if "processes" in gpu.sections else f"the part of GPU {pci} ends before its processes"
+    return "" if gpu.sections else f"nothing follows the heading of GPU {pci}"
+
+
+def _cut_off(gpu: GpuAnswers | None, paths: set[str]) -> str:
+    """Say which section of a GPU's block lacks its end."""
+    if gpu is None:
+        return ""
     pci = gpu.one(Field.PCI)
     for section, needed in _NEEDS.items():
         whole = any(path.startswith(f"{section}/{needed}") for path in paths)
         if section in gpu.sections and any(path.startswith(f"{section}/") for path in paths) and not whole:
             return f"the part {section} of GPU {pci} is cut off"
-    if Field.UUID in gpu.answers or "product_name" in gpu.sections:
-        return "" if "processes" in gpu.sections else f"the part of GPU {pci} ends before its processes"
-    return "" if gpu.sections else f"nothing follows the heading of GPU {pci}"
+    return ""
 
 
 def _ends_well(value: str | None) -> bool:

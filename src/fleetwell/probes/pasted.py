@@ -13,13 +13,27 @@ _AROUND = (
     re.compile(r"Every \d+(?:\.\d+)?s: .*"),  # watch
     re.compile(r"```\w*"),
 )
+_LABEL = re.compile(r"((?!error|warning)[\w.-]{1,64}:|>)(?= |$)", re.IGNORECASE | re.MULTILINE)
+"""What a launcher writes before every line (the host, the task), or a mail before what it quotes."""
+_LABELLED = 3
+"""From so many lines on, one that stands before each is a label."""
 LINE_LIMIT = 1000
 """Characters of a line that are looked at."""
 
 
 def plain(text: str) -> str:
-    """Take a terminal's colours out."""
-    return _COLOUR.sub("", text) if "\x1b" in text else text
+    """Take a terminal's colours out, and a label that stands before every line. Those of several hosts are left."""
+    text = _COLOUR.sub("", text) if "\x1b" in text else text
+    first = _LABEL.match(text)
+    if first is None:
+        return text
+    label = first[1]
+    lines = text.split("\n")
+    said = [line for line in lines if line.strip()]
+    labelled = all(line == label or line.startswith(f"{label} ") for line in said)
+    if len(said) < _LABELLED or not labelled:
+        return text
+    return "\n".join(line.removeprefix(label).removeprefix(" ") for line in lines)
 
 
 def around(line: str, tool: str) -> bool:
