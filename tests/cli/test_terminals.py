@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -113,6 +115,16 @@ def test_a_wide_screen_has_the_sentences_beside_the_names() -> None:
     assert line.endswith("The GPU no longer answers on the PCIe bus.")
 
 
+@contextlib.contextmanager
+def heard(number: int) -> Iterator[None]:
+    """Have programs that are started in here hear a signal that this one was started without (``pytest &``)."""
+    before = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_proof_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     """Its processes have sessions of their own, so no terminal ends them; here its level would take minutes."""
@@ -128,14 +140,17 @@ def test_a_proof_that_is_interrupted_leaves_nothing_behind(tmp_path: Path, numbe
 
     environment = {**os.environ, "FLEETWELL_TEST": str(tmp_path)}
     argv = [*FLEETWELL, "prove", "--device", "cpu", "--level", "long"]
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as command:
-        deadline = time.monotonic() + 60
-        while len(ours()) < 3:  # itself, the proof, a worker
-            assert command.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        command.send_signal(number)
-        said, complaint = command.communicate(timeout=30)
+    with heard(number), subprocess.Popen(argv, env=environment, stdout=PIPE, stderr=PIPE) as command:
+        try:
+            deadline = time.monotonic() + 60
+            while len(ours()) < 3:  # itself, the proof, a worker
+                assert command.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            command.send_signal(number)
+            said, complaint = command.communicate(timeout=30)
+        finally:
+            command.kill()
     assert (command.returncode, said) == (2, b"")
     assert complaint == b"error: interrupted before there was an answer\n"
     deadline = time.monotonic() + 20
