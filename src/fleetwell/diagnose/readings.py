@@ -13,7 +13,7 @@ from fleetwell.diagnose.bug_report import BugReport, Part
 from fleetwell.diagnose.examination import Examination
 from fleetwell.diagnose.given import Given
 from fleetwell.health.stimuli import Event, NewBoot
-from fleetwell.probes import dcgm_reading, efa, infiniband, nvidia_smi_reading, pci, protocol
+from fleetwell.probes import attribute, dcgm_reading, efa, infiniband, nvidia_smi_reading, pci, protocol
 from fleetwell.probes.inventory import Expected, instance_types
 from fleetwell.probes.report import Report
 
@@ -102,10 +102,7 @@ def host_tree(examination: Examination, root: Path, must: Expected) -> None:
     )
     if not [taken for report in looks if (taken := _take(examination, report, str(root)))]:
         examination.problem(_EMPTY, f"{root} has no GPU and no adapter to judge below sys/")
-    version = root / "proc/driver/nvidia/version"
-    if version.is_file():
-        with version.open(errors="replace") as file:
-            _learn_driver(examination, file.read(4096))
+    _learn_driver(examination, attribute.text(root / "proc/driver/nvidia/version"))
 
 
 def say_what_is_missing(examination: Examination, must: Expected) -> None:

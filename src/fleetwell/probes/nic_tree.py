@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fleetwell.probes import pcie_link
-from fleetwell.probes.attribute import text
+from fleetwell.probes.attribute import first_bytes, text
 from fleetwell.probes.pcie_link import PcieLink
 
 CLASS = "sys/class/infiniband"
@@ -109,10 +109,9 @@ def bound_driver(device: Path) -> str:
     return _said(device).get("DRIVER", "?" if link.is_dir() else "")
 
 
-def _first_bytes(path: Path) -> bytes:
+def _config(device: Path) -> bytes:
     try:
-        with path.open("rb", buffering=0) as file:
-            return file.read(len(GONE)) or b""
+        return first_bytes(device / "config", len(GONE))
     except OSError:
         return b""
 
@@ -147,7 +146,7 @@ def _adapter(entry: Path, counters: frozenset[str]) -> Adapter:
         link=pcie_link.read(real, has_slot=real.name == address),
         counters=_counters(entry / "hw_counters", counters),
         is_efa=driver == EFA_DRIVER or vendor == AMAZON,
-        answers=_first_bytes(device / "config") != GONE,
+        answers=_config(device) != GONE,
         is_physical=not (
             entry.name.startswith(SOFTWARE)
             or _VIRTUAL in os.path.realpath(entry)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fleetwell.probes import pcie_link
-from fleetwell.probes.attribute import text
+from fleetwell.probes.attribute import first_bytes, text
 from fleetwell.probes.nic_tree import is_virtual_function
 from fleetwell.probes.pcie_link import PcieLink
 from fleetwell.probes.report import Report
@@ -69,8 +69,7 @@ def unnamed(address: str) -> str:
 def _answers(seen: Report, component: str, device: Path) -> None:
     """Read the configuration space: a device that has fallen off the bus reads as ones (the other files are cached)."""
     try:
-        with (device / "config").open("rb") as config:
-            first = config.read(4)
+        first = first_bytes(device / "config", 4)
     except OSError as error:
         seen.blind(f"pci: the configuration space of GPUs cannot be read ({error.strerror})")
         return
