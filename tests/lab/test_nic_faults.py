@@ -53,6 +53,14 @@ def test_a_dead_admin_queue_shows_in_counters_and_log_and_never_in_the_port(b200
     assert read(b200, "rdmap79s0", "state") == "4: ACTIVE"
 
 
+def test_errors_rise_in_a_counter_that_the_adapter_has(node: Hardware) -> None:
+    inject(node, "nic-errors", by="7")
+    hardware = node.root / "sys/class/infiniband/rdmap201s0/ports/1/hw_counters"
+    assert (hardware / "rdma_read_wr_err").read_text(encoding="ascii") == "7\n"
+    with pytest.raises(FaultError, match="rdmap201s0 has no counter 'unresponsive_remote_events'; nothing was changed"):
+        inject(node, "nic-errors", counter="unresponsive_remote_events")
+
+
 def test_clear_mends_adapters(b200: Hardware) -> None:
     for fault in ("nic-degraded", "nic-down", "nic-errors", "efa-dead"):
         inject(b200, fault)

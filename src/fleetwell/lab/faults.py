@@ -178,7 +178,7 @@ FAULTS: Mapping[str, FaultSpec] = _table(
         nic_faults.counting,
         {
             "nic": "name of the adapter (the last one)",
-            "counter": "which one (symbol_error; of EFA unresponsive_remote_events)",
+            "counter": "which one (symbol_error; of EFA rdma_read_wr_err)",
             "by": "by how much (1000)",
         },
     ),

@@ -57,7 +57,13 @@ def efa_dead(injection: Injection) -> None:
 def counting(injection: Injection) -> None:
     """One of its counters rises, and nothing else."""
     nic = _chosen(injection, None)
-    counter = injection.word("counter", "symbol_error" if nic.driver != "efa" else "unresponsive_remote_events")
+    counter = injection.word("counter", "symbol_error" if nic.driver != "efa" else "rdma_read_wr_err")
+    folder = injection.hardware.root / "sys/class/infiniband" / nic.name
+    there = {file.name for place in ("ports/1/counters", "**/hw_counters") for file in folder.glob(f"{place}/*")}
+    if counter not in there:
+        raise FaultError(
+            f"{nic.name} has no counter {counter!r}; nothing was changed.\nhint: one of {', '.join(sorted(there))}"
+        )
     with _changing(injection, nic) as state:
         _count(state, **{counter: injection.integer("by", 1000)})
 
