@@ -226,3 +226,20 @@ def test_a_policy_that_cannot_be_read_releases_nothing() -> None:
     world.turns(2)
     assert world.phase() is Phase.RELEASED
     assert not world.nodes["ip-1"].our_taint
+
+
+def test_an_approval_lifts_the_hold_that_it_found_and_no_later_one() -> None:
+    """The clocks of those who write the words are their own: one that is a day ahead must not outvote every hold."""
+    world = bad_world()
+    world.turns(3)
+    world.tell("inc-1", hold=command(world.now))
+    world.turn(minutes(1))
+    world.tell("inc-1", approve=command(world.now + minutes(1440), by="bob"))
+    world.turn(minutes(1))
+    assert world.phase() is not Phase.HELD
+    world.tell("inc-1", hold=command(world.now))
+    world.turn(minutes(1))
+    assert world.phase() is Phase.HELD
+    world.tell("inc-1", approve=command(world.now - minutes(60), by="bob"))
+    world.turn(minutes(1))
+    assert world.phase() is not Phase.HELD

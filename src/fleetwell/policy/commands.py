@@ -12,6 +12,7 @@ from fleetwell.policy.case import Case, Step, close_attempt, unfinished
 PERSON = "Person"
 RELEASED_BY_PERSON = "release@"
 CLOSED_BY_PERSON = "close@"
+_LIFTED = "lift"
 
 
 def obey(status: IncidentStatus, case: Case) -> IncidentStatus:
@@ -23,7 +24,7 @@ def obey(status: IncidentStatus, case: Case) -> IncidentStatus:
     if spec.retry is not None and _new(status, "retry", spec.retry):
         status = _go_on(_handled(status, "retry", spec.retry), case, f"begun again {_who(spec.retry)}")
     if spec.approve is not None and _new(status, "approve", spec.approve):
-        status = _handled(status, "approve", spec.approve)
+        status = _lifted(_handled(status, "approve", spec.approve), spec, spec.approve)
         if status.phase is Phase.NEEDS_PERSON:
             status = _go_on(status, case, f"goes on, approved {_who(spec.approve)}")
         else:
@@ -44,18 +45,30 @@ def released_by_person(status: IncidentStatus) -> bool:
     return status.phase is Phase.RELEASED and any(it.startswith(RELEASED_BY_PERSON) for it in status.handled)
 
 
+def in_force(spec: IncidentSpec, status: IncidentStatus) -> Command | None:
+    """Give the hold that nobody has taken away or approved away."""
+    return spec.hold if spec.hold is not None and _new(status, _LIFTED, spec.hold) else None
+
+
+def _lifted(status: IncidentStatus, spec: IncidentSpec, approve: Command) -> IncidentStatus:
+    """An approval lifts the hold that it found, and no later one, whatever the clocks of those who wrote them say."""
+    hold = in_force(spec, status)
+    found = hold is not None and (status.phase is Phase.HELD or hold.at < approve.at)
+    return _handled(status, _LIFTED, hold) if found and hold is not None else status
+
+
 def closed_by_person(status: IncidentStatus) -> bool:
     """Whether a person closed the episode of a machine that is gone."""
     return any(it.startswith(CLOSED_BY_PERSON) for it in status.handled)
 
 
 def _hold(status: IncidentStatus, case: Case, spec: IncidentSpec) -> IncidentStatus:
-    held_now = spec.hold is not None and not (spec.approve is not None and spec.approve.at > spec.hold.at)
-    if held_now and spec.hold is not None and status.phase is not Phase.HELD:
+    hold = in_force(spec, status)
+    if hold is not None and status.phase is not Phase.HELD:
         before = status.interrupted if status.phase is Phase.MAINTENANCE else status.phase
-        moved = story.move(status, Phase.HELD, case.now, f"held {_who(spec.hold)}")
+        moved = story.move(status, Phase.HELD, case.now, f"held {_who(hold)}")
         return replace(moved, interrupted=before)
-    if not held_now and status.phase is Phase.HELD:
+    if hold is None and status.phase is Phase.HELD:
         return _resume(status, case)
     return status
 

@@ -14,6 +14,7 @@ from fleetwell.kube.errors import NotFound
 from fleetwell.kube.objects import Node, ObjectReference
 from fleetwell.kube.resource import NODES
 from fleetwell.policy.case import OPEN_RESULTS
+from fleetwell.policy.commands import in_force
 from fleetwell.policy.view import PodsView, ReplacementView
 
 
@@ -83,14 +84,8 @@ async def why_not_ours(reach: Reach, name: str, uid: str, attempt: int | None = 
     under_way = [it.number for it in incident.status.attempts if it.result in OPEN_RESULTS]
     if attempt is not None and attempt not in under_way:
         return f"attempt {attempt} of Incident {name} is not under way any more"
-    return _held(incident)
-
-
-def _held(incident: Incident) -> str:
-    hold, approval = incident.spec.hold, incident.spec.approve
-    if hold is not None and (approval is None or approval.at <= hold.at):
-        return f"{hold.by} holds Incident {incident.metadata.name}"
-    return ""
+    hold = in_force(incident.spec, incident.status)
+    return f"{hold.by} holds Incident {name}" if hold is not None else ""
 
 
 def about_node(name: str, uid: str) -> ObjectReference:
