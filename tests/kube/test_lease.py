@@ -184,6 +184,23 @@ async def test_times_that_cannot_be_safe_are_refused() -> None:
         LeaderLease(link, name="l", namespace="n", identity="a", duration=10, renew_deadline=10)
 
 
+async def test_a_lease_that_somebody_deletes_is_not_taken_while_its_holder_may_still_act() -> None:
+    time, store, wire = VirtualTime(), LeaseStore(), Wire()
+    first = _candidate(store, time, wire, "first")
+    second = _candidate(store, time, itertools.repeat(GOOD), "second")
+    async with _running(first, time), _running(second, time):
+        await time.advance(5)
+        wire.fate = LOST  # the holder does not hear of it, and is sure of its lease for as long as it may be
+        store.lease = None
+        held_by_both = 0
+        for _ in range(30):
+            await time.advance(1)
+            held_by_both += first.leading and second.leading
+        assert not held_by_both
+        assert second.leading
+        assert second.epoch > first.epoch
+
+
 @dataclass(frozen=True)
 class Act:
     """Something done under the fence: it may take effect at any time from ``start`` to ``end``."""

@@ -83,6 +83,8 @@ class LeaderLease:
         self._held: Lease | None = None
         self._renewal_sent: float | None = None
         self._observed: tuple[str, float] | None = None
+        self._terms = 0
+        """The number of the latest term that was seen: one that follows has a larger one, also on a new Lease."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -133,10 +135,11 @@ class LeaderLease:
         try:
             found = await self._client.get(LEASES, self._name, self._namespace, timeout=self._request_timeout)
         except NotFound:
-            return await self._write(None, transitions=1)
+            return self._has_vanished_for_long() and await self._write(None, transitions=self._terms + 1)
         except KubeError as error:
             log.warning("lease cannot be read", lease=self._name, why=str(error))
             return False
+        self._terms = max(self._terms, found.spec.lease_transitions)
         if not self._may_take(found):
             return False
         return await self._write(found, transitions=found.spec.lease_transitions + 1)
@@ -150,6 +153,17 @@ class LeaderLease:
             return True
         promised = max(found.spec.lease_duration_seconds or 0, self._duration)
         return self._now() - self._observed[1] > promised
+
+    def _has_vanished_for_long(self) -> bool:
+        """Whether nobody can still hold a Lease that was deleted: its holder learns of that with his next renewal.
+
+        Where we never saw one there was none, as far as anybody can tell.
+        """
+        if self._observed is None:
+            return True
+        if self._observed[0]:
+            self._observed = ("", self._now())
+        return self._now() - self._observed[1] > self._duration
 
     async def _write(self, basis: Lease | None, *, transitions: int) -> bool:
         """Write ourselves as the holder on top of ``basis``; the time that counts is the one before it is sent."""
