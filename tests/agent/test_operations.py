@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -138,13 +139,11 @@ async def test_ringing_again_does_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"node_uid": "uid-0"}, "this is node-1"),
-        ({"node_name": "node-2"}, "for node node-2"),
         ({"expected_boot_id": "boot-0"}, "this is boot boot-1"),
         ({"deadline": NOW}, "deadline"),
     ],
 )
-async def test_what_is_not_for_this_boot_of_this_node_and_now_is_refused(
+async def test_what_is_not_for_this_boot_and_now_is_refused(
     bench: Bench, changes: dict[str, object], words: str
 ) -> None:
     bench.ask(OperationKind.RESET_GPU, **changes)
@@ -433,3 +432,15 @@ async def test_the_doorbell_keeps_the_newest_name_only() -> None:
     doorbell.ring("one")
     doorbell.ring("two")
     assert await doorbell.answered() == "two"
+
+
+@pytest.mark.parametrize(
+    "other", [{"node_uid": "uid-0"}, {"node_name": "node-2"}, {"node_uid": "uid-0", "cancel": True}]
+)
+async def test_the_bell_of_an_earlier_node_of_this_name_is_not_answered(bench: Bench, other: dict[str, Any]) -> None:
+    """The API server takes no report on another node's operation: one that is tried for ever would block all others."""
+    bench.ask(OperationKind.REBOOT, **other)
+    await bench.agent().handle("op")
+    assert bench.deeds.done == []
+    assert bench.status.phase is OperationPhase.PENDING
+    assert not bench.ended

@@ -101,6 +101,13 @@ class Operations:
         except NotFound:
             log.info("the operation that was rung for is gone", operation=name)
             return
+        here, spec = self._identity, operation.spec
+        if (spec.node_name, spec.node_uid) != (here.node_name, here.node_uid):
+            # A Node that was made anew under the old name inherits the bell of the old one. What it names is not ours
+            # to report on, and the API server would refuse the report for as long as it is tried.
+            log.warning("left alone: it is for another node", operation=name, node=spec.node_name, uid=spec.node_uid)
+            self._settled.add(name)
+            return
         if not operation.status.phase.ended:
             log.info("operation", operation=name, kind=operation.spec.kind, phase=operation.status.phase)
             operation = await self._bring_to_end(operation)
@@ -163,9 +170,7 @@ class Operations:
         why = ""
         if spec.cancel:
             return self._status(OperationPhase.CANCELLED, "it was cancelled before it was begun")
-        if spec.node_name != here.node_name or spec.node_uid != here.node_uid:
-            why = f"it is for node {spec.node_name} ({spec.node_uid}), this is {here.node_name} ({here.node_uid})"
-        elif spec.expected_boot_id != here.boot_id:
+        if spec.expected_boot_id != here.boot_id:
             why = f"it is for boot {spec.expected_boot_id}, this is boot {here.boot_id}"
         elif self._wall() >= spec.deadline:
             why = f"its deadline {spec.deadline.isoformat()} has passed"

@@ -30,7 +30,7 @@ class OperationPhase(enum.StrEnum):
     UNCERTAIN = "Uncertain"
     """It was begun and left no result: it may have happened, so it counts as an attempt."""
     REFUSED = "Refused"
-    """It was not begun: another node, another boot, too late, or no disk to record it on."""
+    """It was not begun: another boot, too late, or no disk to record it on."""
     CANCELLED = "Cancelled"
 
     @property
