@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from fleetwell.api.incident import Command
-from fleetwell.api.node_health import NodeFinding, NodeHealthStatus
+from fleetwell.api.node_health import Machine, NodeFinding, NodeHealthStatus
 from fleetwell.api.policy import (
     DisruptionBudget,
     DrainRule,
@@ -101,6 +101,7 @@ def node(name: str = "ip-1", *findings: NodeFinding, boot: str = "boot-1", **cha
         agent_fresh=True,
         agent_known=True,
         pods=PodsView(to_evict=0),
+        machine=Machine(provider_id=f"machine-of-{uid}"),
     )
     return replace(base, **changes)
 

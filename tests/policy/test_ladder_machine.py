@@ -25,6 +25,8 @@ from policy.world import CheckedWorld
 
 NAMES = tuple(f"ip-{number}" for number in range(1, 7))
 PERCENT = 34
+BACK = "is back as another Node"
+"""What the episode of a machine says whose Node was made anew: it was out before, and asks no budget to stay out."""
 BY_THE_CONTROLLER = {AGENT_SILENT, PROOF_FAILED, PROOF_UNFINISHED}
 
 names = st.sampled_from(NAMES)
@@ -89,6 +91,13 @@ class Ladder(RuleBasedStateMachine):
         boot = f"boot-{self.boots}"
         self.world.nodes[name] = node(name, boot=boot, uid=f"uid-{name}-{boot}", unproven=unproven)
 
+    @rule(name=names)
+    def somebody_deletes_a_node_and_the_machine_registers_anew(self, name: str) -> None:
+        machine, boot = self.world.nodes[name].machine, self.world.nodes[name].boot_id
+        self.boots += 1
+        anew = node(name, boot=boot, uid=f"uid-{name}-anew-{self.boots}", health=None, agent_known=False)
+        self.world.nodes[name] = replace(anew, machine=machine)
+
     # What agents, people and the controller do.
 
     @precondition(lambda self: self.world.operations)
@@ -137,6 +146,7 @@ class Ladder(RuleBasedStateMachine):
         world.turn(dt.timedelta(seconds=seconds))
         self._budget_was_kept(before, nodes)
         self._attempts_had_a_ground(before)
+        self._no_machine_was_let_in_by_making_its_node_anew()
 
     @rule(refused=st.booleans())
     def the_server_takes_no_operations_and_orders(self, refused: bool) -> None:
@@ -164,11 +174,19 @@ class Ladder(RuleBasedStateMachine):
                 continue
             taken.add(episode.spec.node_name)
             old = before.get(name)
-            if (old is None or old.quarantine is None) and episode.spec.node_name not in lost:
+            returned = BACK in episode.status.decisions[0].text
+            if (old is None or old.quarantine is None) and not returned and episode.spec.node_name not in lost:
                 newly.add(episode.spec.node_name)
         admitted = sum(1 for it in world.nodes.values() if not it.unproven)
         if newly:
             assert len(out | held | taken) <= max(1, admitted * PERCENT // 100), (newly, out, held, taken)
+
+    def _no_machine_was_let_in_by_making_its_node_anew(self) -> None:
+        for here in self.world.nodes.values():
+            mine = [it for it in self.world.episodes.values() if it.status.machine == here.machine]
+            taken = bool(mine) and mine[-1].status.timeline.quarantined is not None
+            if taken and mine[-1].spec.node_uid != here.uid:
+                assert self.world.policies[0].spec.mode is Mode.DRY_RUN, self.world.story(mine[-1].name)
 
     def _attempts_had_a_ground(self, before: dict[str, IncidentStatus]) -> None:
         for name, episode in self.world.episodes.items():

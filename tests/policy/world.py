@@ -96,6 +96,10 @@ class World:
         if here is None:
             governs = next((it for it in self.policies if it.name == episode.spec.policy), None)
         pool = [it for it in self.nodes.values() if not it.deleting and not it.unproven]
+        back = here is None and any(
+            it.uid != episode.uid and it.status.machine == episode.status.machine and not it.status.phase.ended
+            for it in self.episodes.values()
+        )
         orders = [order for name, order in self.orders.items() if name.startswith(f"{episode.name}-")]
         return Surroundings(
             node=here,
@@ -103,7 +107,7 @@ class World:
             policy_problem=problem or self.problem,
             operations={name: it for name, it in self.operations.items() if name.startswith(f"{episode.name}-")},
             replacement=orders[-1] if orders else None,
-            pool_nodes=len(pool),
+            pool_nodes=len(pool) - back,
             machine_attempts=self.machine_attempts,
         )
 
@@ -149,7 +153,8 @@ class World:
     def _open(self, here: NodeView) -> None:
         governs, _ = governing(here, self.policies)
         past = [it for it in self.episodes.values() if it.spec.node_uid == here.uid]
-        opening = opens(here, governs, self.now, past)
+        of_machine = [it for it in self.episodes.values() if it.status.machine.provider_id == here.machine.provider_id]
+        opening = opens(here, governs, self.now, past, of_machine)
         if opening is not None:
             name = f"inc-{len(self.episodes) + 1}"
             self.episodes[name] = Episode(name=name, uid=f"uid-{name}", spec=opening.spec, status=opening.status)
