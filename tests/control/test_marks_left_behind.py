@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from control.ground import CUSTOM, Controller, Fleet
@@ -76,3 +78,17 @@ async def test_a_policy_that_the_new_controller_cannot_read_keeps_what_it_holds(
     await controller.run(40, each=fleet.beat_all)
     assert fleet.phase() == "Released"
     assert fleet.taints("a") == []
+
+
+async def test_a_copy_of_an_incident_does_nothing_a_second_time(fleet: Fleet) -> None:
+    controller = Controller(fleet)
+    await controller.settle()
+    copied = copy.deepcopy(fleet.incident())
+    copied["metadata"] = {"name": "z-copy"}
+    fleet.api.put(f"{CUSTOM}/incidents/z-copy", copied)
+    before = len(fleet.api.writes())
+    await controller.run(60, each=fleet.beat_all)
+    assert len(fleet.api.writes()) - before < 5
+    assert sorted(it["status"]["phase"] for it in fleet.all("incidents")) == ["Cleared", "Quarantined"]
+    assert fleet.api.objects[f"{CUSTOM}/incidents/z-copy"]["status"]["phase"] == "Cleared"
+    assert fleet.taints("a") == [QUARANTINE]

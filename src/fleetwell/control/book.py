@@ -113,6 +113,16 @@ class Book:
             return None
         return Episode(name=name, uid=incident.metadata.uid, spec=incident.spec, status=incident.status)
 
+    def elder(self, episode: Episode) -> str:
+        """Name an incident of the same node UID that was opened earlier and is not over; empty when there is none.
+
+        The controller opens no second one: it is a copy, as from a backup, and two would do everything twice.
+        """
+        here = (self.episode(name) for name in self._open[episode.spec.node_name])
+        twins = [it for it in here if it is not None and it.spec.node_uid == episode.spec.node_uid]
+        first = min(twins, key=lambda it: (it.status.timeline.opened, it.name), default=episode)
+        return "" if first.name == episode.name else first.name
+
     def past_episodes(self, node: str, uid: str) -> list[Episode]:
         """Give the episodes of this node UID that are over, oldest first."""
         found = (self.episode(name) for name in self._of_node[node])

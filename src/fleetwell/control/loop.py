@@ -21,7 +21,9 @@ from fleetwell.control.dispatch import CountPods, Dispatcher, Wanted
 from fleetwell.control.effects.reach import Reach
 from fleetwell.control.intents import Intents, Written
 from fleetwell.control.picture import Picture
+from fleetwell.policy import story
 from fleetwell.policy.budget import admit
+from fleetwell.policy.case import Step
 from fleetwell.policy.instructions import Granted, Request, Restore
 from fleetwell.policy.ladder import answer, decide
 from fleetwell.policy.opening import Opening, opens
@@ -137,7 +139,11 @@ class Loop:
                 self.intents.forget(name)
             return
         try:
+            elder = "" if episode.status.phase.ended else self.picture.book.elder(episode)
             step = decide(episode, self.picture.around(episode, this.now), this.now)
+            if elder:
+                text = f"closed: incident {elder} of the same node was opened earlier and goes on"
+                step = Step(status=story.move(episode.status, Phase.CLEARED, this.now, text))
         except Exception:
             # One episode that cannot be decided must not keep the others, and every release, from being.
             log.exception("an episode cannot be decided; it stays as it is", incident=name, node=episode.spec.node_name)
