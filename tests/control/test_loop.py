@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+from typing import Any
 
 import pytest
 
@@ -275,3 +277,26 @@ async def test_the_time_until_something_is_due_is_known(fleet: Fleet) -> None:
     await controller.settle()
     assert 0 < controller.loop.next_due() <= 10
     assert health_path("a") in fleet.api.objects
+
+
+async def test_every_write_but_one_that_makes_or_evicts_says_what_it_was_read_from(fleet: Fleet) -> None:
+    """What a cut-off leader still had on the way arrives when another leads: on its version it must fail."""
+    fleet.policy(expected={"gpus": 8})
+    cluster, controller = Cluster(fleet), Controller(fleet)
+    unlocked: list[tuple[str, str]] = []
+    send = fleet.api._send
+
+    async def looked_at(method: str, path: str, what: str, **more: Any) -> bytes:
+        if method in {"PUT", "PATCH"} and not json.loads(more["body"])["metadata"].get("resourceVersion"):
+            unlocked.append((method, path))
+        return await send(method, path, what, **more)
+
+    fleet.api._send = looked_at  # type: ignore[method-assign]
+    fleet.bad("a")
+    for _ in range(60):
+        cluster.play()
+        await controller.chores.watch()
+        await controller.step(2)
+    assert fleet.phase() == "Released"
+    assert len(fleet.api.sent("PATCH")) > 10
+    assert unlocked == []

@@ -16,7 +16,7 @@ from fleetwell.control.effects.reach import Reach
 from fleetwell.control.picture import Picture
 from fleetwell.control.settings import MANAGER
 from fleetwell.kube.client import PatchKind
-from fleetwell.kube.errors import KubeError, NotFound
+from fleetwell.kube.errors import Conflict, KubeError, NotFound
 
 log = structlog.get_logger(__name__)
 
@@ -31,9 +31,9 @@ async def tell_expectations(reach: Reach, picture: Picture) -> None:
     async def one(node: str, wanted: Expected) -> None:
         async with slots:
             try:
-                await _tell(reach, node, wanted)
-            except NotFound:
-                return  # its agent makes a new one, and that is told in the next round
+                await _tell(reach, node, wanted, picture.health_version(node))
+            except (NotFound, Conflict):
+                return  # its agent makes a new one, or has just written; that is told in the next round
             except KubeError as error:
                 log.warning("what is expected of a node not written; tried again", node=node, why=str(error))
 
@@ -54,9 +54,10 @@ def _untold(picture: Picture) -> dict[str, Expected]:
     return found
 
 
-async def _tell(reach: Reach, node: str, wanted: Expected) -> None:
+async def _tell(reach: Reach, node: str, wanted: Expected, version: str) -> None:
     # A merge patch keeps what it does not name: what the policy leaves out any more has to be taken away by null.
     fields = {name: getattr(wanted, name) for name in wanted.__struct_fields__}
-    body = {"spec": {"expected": None if wanted == NOTHING else fields}}
+    spec = {"expected": None if wanted == NOTHING else fields}
+    body = {"metadata": {"resourceVersion": version}, "spec": spec}
     await reach.client.patch(NODE_HEALTHS, node, body, kind=PatchKind.MERGE, field_manager=MANAGER)
     log.info("told what is expected", node=node, **fields)

@@ -51,6 +51,8 @@ class Picture:
         self.healths: dict[str, NodeHealth] = {}
         self.policies: dict[str, Policy] = {}
         self.dirty_nodes: set[str] = set()
+        self.policy_versions: dict[str, str] = {}
+        """Policy → resourceVersion, so that what a former leader still had on the way is not written over ours."""
         self.unread_policies: AbstractSet[str] = frozenset()
         """Policies that are there and cannot be read, as after a step back to an older controller."""
         self.cordon_pools: dict[str, frozenset[str]] = {}
@@ -130,6 +132,7 @@ class Picture:
     def policy_seen(self, policy: RemediationPolicy) -> None:
         """Take a policy; a changed spec changes who governs what."""
         name = policy.metadata.name
+        self.policy_versions[name] = policy.metadata.resource_version
         fresh = Policy(name=name, generation=policy.metadata.generation, spec=policy.spec)
         if self.policies.get(name) != fresh:
             self.policies[name] = fresh
@@ -137,6 +140,7 @@ class Picture:
 
     def policy_gone(self, name: str) -> None:
         """Take a policy away; the nodes that it alone governed are released by the ladder."""
+        self.policy_versions.pop(name, None)
         if self.policies.pop(name, None) is not None:
             self._policies_changed()
 

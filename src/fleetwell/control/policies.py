@@ -14,7 +14,7 @@ from fleetwell.control.providers.template import NotAllowed, resource_of
 from fleetwell.control.settings import MANAGER
 from fleetwell.control.tolerations import intolerant, problem
 from fleetwell.kube.client import PatchKind
-from fleetwell.kube.errors import KubeError
+from fleetwell.kube.errors import Conflict, KubeError
 from fleetwell.kube.objects import Node
 from fleetwell.kube.resource import DAEMONSETS
 from fleetwell.policy.validate import problems
@@ -66,17 +66,20 @@ class PolicyReports:
             if self._written.get(name) == status:
                 continue
             body = {
+                "metadata": {"resourceVersion": self._picture.policy_versions.get(name, "")},
                 "status": {
                     "observedGeneration": status.observed_generation,
                     "nodes": status.nodes,
                     "openIncidents": status.open_incidents,
                     "problem": status.problem,
-                }
+                },
             }
             try:
                 await self._reach.client.patch(
                     POLICIES, name, body, kind=PatchKind.MERGE, subresource="status", field_manager=MANAGER
                 )
+            except Conflict:
+                continue  # it has just changed, and is looked at again in the next round
             except KubeError as error:
                 log.warning("policy status not written", policy=name, why=str(error))
                 continue

@@ -125,9 +125,11 @@ async def _rung(reach: Reach, wanted: Operate, health: NodeHealth | None) -> Out
         return not_yet(
             f"{node} has no NodeHealth: no agent has ever reported there, so nobody hears the doorbell", again=5.0
         )
-    body = {"spec": {"operation": wanted.name}}
+    body = {"metadata": {"resourceVersion": health.metadata.resource_version}, "spec": {"operation": wanted.name}}
     try:
         await reach.client.patch(NODE_HEALTHS, node, body, kind=PatchKind.MERGE, field_manager=MANAGER)
     except NotFound:
         return not_yet(f"the NodeHealth of {node} has just gone", again=5.0)
+    except Conflict:
+        return not_yet(f"{node} has just reported; looking again before the bell is rung", again=0.5)
     return SETTLED
