@@ -23,7 +23,7 @@ from fleetwell.policy.evidence import said_now, standing
 from fleetwell.policy.view import Episode, NodeView
 from policy.builders import finding, policy
 from policy.test_ladder_machine import Ladder
-from policy.world import CheckedWorld
+from policy.world import World
 
 TURNS, APART = 50, dt.timedelta(minutes=10)
 """More than the longest way up the ladder takes with all its deadlines."""
@@ -44,7 +44,7 @@ class Resting(Ladder):
         for here in world.nodes.values():
             assert _where_it_belongs(world, here), (answers, here)
 
-    def _copied(self) -> CheckedWorld:
+    def _copied(self) -> World:
         world = copy.copy(self.world)
         for field in ("nodes", "episodes", "operations", "orders", "answers", "effects"):
             setattr(world, field, copy.copy(getattr(world, field)))
@@ -52,7 +52,7 @@ class Resting(Ladder):
         return world
 
 
-def _agents(world: CheckedWorld, answers: str, turn: int) -> None:
+def _agents(world: World, answers: str, turn: int) -> None:
     """Answer what is asked; a reboot mends nothing: what was found is found again."""
     waiting: list[Any] = [it for it in world.operations.values() if not it.status.phase.ended and not it.spec.cancel]
     for it in waiting if answers != "silent" else ():
@@ -65,7 +65,7 @@ def _agents(world: CheckedWorld, answers: str, turn: int) -> None:
             world.boots(here.name, boot, *(finding(one.fault, boot=boot) for one in known))
 
 
-def _rests(world: CheckedWorld, episode: Episode) -> bool:
+def _rests(world: World, episode: Episode) -> bool:
     status, around = episode.status, world.around(episode)
     if status.phase.ended or status.phase in WAITS or status.hold is not None:
         return True
@@ -75,7 +75,7 @@ def _rests(world: CheckedWorld, episode: Episode) -> bool:
     return status.phase is Phase.TOLERATING and not said  # a job's fault, which takes nothing out
 
 
-def _where_it_belongs(world: CheckedWorld, here: NodeView) -> bool:
+def _where_it_belongs(world: World, here: NodeView) -> bool:
     mine = [it for it in world.episodes.values() if it.spec.node_uid == here.uid]
     waiting = [it for it in mine if not it.status.phase.ended]
     if here.our_taint:
