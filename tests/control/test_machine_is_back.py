@@ -102,3 +102,18 @@ async def test_a_machine_that_a_person_let_go_is_nobodys_business(fleet: Fleet) 
     await controller.run(20, each=fleet.beat_all)
     assert phases(fleet) == ["Gone"]
     assert fleet.taints("a") == []
+
+
+async def test_a_machine_that_has_long_been_at_work_again_is_not_taken_out_for_what_was_once(fleet: Fleet) -> None:
+    """As when fleetwell is updated, or a policy goes from DryRun to Enforce, weeks after the Node was made anew."""
+    controller = await taken_out(fleet)
+    controller.die()
+    registers(fleet, "a", "a")
+    fleet.healthy("a")
+    fleet.time.passed += 86_400
+    fleet.beat_all()
+    controller = Controller(fleet, epoch=2)
+    await controller.loop.intents.claim()
+    await controller.run(20, each=fleet.beat_all)
+    assert phases(fleet) == ["Gone"]
+    assert fleet.taints("a") == []

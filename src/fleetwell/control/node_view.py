@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fleetwell.api.node_health import Machine, NodeHealthStatus
 from fleetwell.control.settings import MANAGER
+from fleetwell.control.wire import parse_time
 from fleetwell.kube.objects import ManagedFieldsEntry, Node
 from fleetwell.policy.view import QUARANTINE_TAINT, RESERVED_MARKS, UNPROVEN_TAINT, NodeView, PodsView
 
@@ -66,6 +67,7 @@ def node_view(node: Node, beside: Beside) -> NodeView:
         taint_removed_by="" if QUARANTINE_TAINT in keys else mark_removed_by(node),
         marks=tuple(mark for mark in RESERVED_MARKS if mark in marks and mark in meta.annotations),
         deleting=meta.deletion_timestamp is not None,
+        created=parse_time(meta.creation_timestamp),
         boot_id=node.status.node_info.boot_id,
         machine=machine
         if machine.provider_id

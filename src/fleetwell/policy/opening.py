@@ -25,6 +25,10 @@ from fleetwell.policy.evidence import said_now, standing
 from fleetwell.policy.matching import pool_of
 from fleetwell.policy.view import Episode, NodeView, Policy
 
+JUST_REGISTERED = dt.timedelta(minutes=30)
+"""How young a Node is of which it is asked what its machine was before: long enough for a controller that was away. One
+that has worked for longer is judged by what is found on it, and not taken out for what was once."""
+
 
 class Opening(NamedTuple):
     """An episode that must be opened."""
@@ -49,7 +53,7 @@ def opens(
         return None
     if node.unproven and not _admitted(node, past):
         return _opening(IncidentKind.ADMISSION, node, policy, now)
-    unfinished = _unfinished(node, of_machine)
+    unfinished = _unfinished(node, of_machine) if _just_registered(node, now) else None
     if unfinished is not None and policy.spec.mode is not Mode.DRY_RUN:
         return _resumed(unfinished, node, policy, now)
     stands = standing(said_now(node, now), node, policy.spec)
@@ -90,6 +94,10 @@ def _admitted(node: NodeView, past: Sequence[Episode]) -> bool:
         it.spec.kind is IncidentKind.ADMISSION and it.spec.node_uid == node.uid and it.status.phase is Phase.RELEASED
         for it in past
     )
+
+
+def _just_registered(node: NodeView, now: dt.datetime) -> bool:
+    return node.created is None or now - node.created < JUST_REGISTERED
 
 
 def _unfinished(node: NodeView, of_machine: Sequence[Episode]) -> Episode | None:

@@ -46,6 +46,8 @@ class NodeView:
     marks: tuple[str, ...] = ()
     """Those of our own annotations in :data:`RESERVED_MARKS` that the node wears because of us."""
     deleting: bool = False
+    created: dt.datetime | None = None
+    """When the Node object was made, by the API server's clock; None where that is not known."""
     boot_id: str = ""
     machine: Machine = Machine()
     allocatable_gpus: int = -1
