@@ -16,8 +16,10 @@ from fleetwell.agent.deeds import NodeDeeds
 from fleetwell.agent.settings import Settings
 from fleetwell.api.node_operation import NodeOperationSpec, OperationKind, OperationPhase
 from fleetwell.api.policy import ProofLevel
+from fleetwell.health.vocabulary import Verdict
 from fleetwell.probes import launch
 from fleetwell.probes.inventory import Expected
+from fleetwell.probes.protocol import ProofRow
 
 
 class Bench:
@@ -83,12 +85,20 @@ async def test_a_reset_that_is_refused_says_the_tools_own_words(bench: Bench) ->
     assert "In use by another client" in status.message
 
 
-async def test_a_reset_without_a_tool_or_of_no_gpu_fails_and_says_so(bench: Bench) -> None:
-    no_tool = await bench.deeds().do(spec(OperationKind.RESET_GPU, "gpu/GPU-1"), 10)
-    assert "no nvidia-smi" in no_tool.message
-    for component in ("host", "gpu/pci-0000:53:00", "nic/rdmap79s0", ""):
-        status = await bench.deeds().do(spec(OperationKind.RESET_GPU, component), 10)
-        assert status.phase is OperationPhase.FAILED
+async def test_a_reset_without_a_tool_fails_and_says_so(bench: Bench) -> None:
+    status = await bench.deeds().do(spec(OperationKind.RESET_GPU, "gpu/GPU-1"), 10)
+    assert status.phase is OperationPhase.FAILED
+    assert "no nvidia-smi" in status.message
+
+
+@pytest.mark.parametrize("component", ["host", "gpu/", "gpu/pci-0000:53:00", "nvlink/GPU-1/3", "nic/rdmap79s0", ""])
+async def test_nothing_but_a_gpu_that_is_named_by_its_uuid_is_reset(bench: Bench, component: str) -> None:
+    called = bench.root / "called"
+    bench.smi(f"touch {called}; echo done")
+    status = await bench.deeds().do(spec(OperationKind.RESET_GPU, component), 10)
+    assert status.phase is OperationPhase.FAILED
+    assert f"{component!r} is none" in status.message
+    assert not called.exists()
 
 
 async def test_a_reset_that_hangs_fails_at_its_deadline(bench: Bench) -> None:
@@ -124,6 +134,40 @@ async def test_logs_are_gathered_into_one_folder(bench: Bench) -> None:
     assert (bench.state / "logs/op-1/nvidia-smi.txt").read_text() == "the whole query\n"
 
 
+async def test_logs_that_could_not_be_gathered_are_a_failure(bench: Bench) -> None:
+    bench.state.write_text("a file where the folder should be")
+    status = await bench.deeds().do(spec(OperationKind.COLLECT_LOGS), 10)
+    assert status.phase is OperationPhase.FAILED
+    assert status.message.startswith("logs were not collected: ")
+
+
+def row(check: str, verdict: Verdict, detail: str = "") -> ProofRow:
+    return ProofRow(check=check, verdict=verdict, detail=detail)
+
+
+@pytest.mark.parametrize(
+    ("rows", "phase", "message"),
+    [
+        ((row("memory", Verdict.OK), row("dcgm", Verdict.OK)), OperationPhase.SUCCEEDED, "2 checks passed"),
+        ((row("memory", Verdict.OK), row("dcgm", Verdict.CONFIG, "old")), OperationPhase.SUCCEEDED, "2 checks passed"),
+        ((row("memory", Verdict.UNKNOWN, "no torch"),), OperationPhase.UNCERTAIN, "memory: no torch"),
+        (
+            (row("compute", Verdict.UNKNOWN, "x"), row("memory", Verdict.BAD, "3 words differ")),
+            OperationPhase.FAILED,
+            "memory: 3 words differ",
+        ),
+    ],
+)
+def test_a_proof_is_judged_by_its_worst_check_and_all_are_told(
+    rows: tuple[ProofRow, ...], phase: OperationPhase, message: str
+) -> None:
+    status = deeds.judge(rows)
+    assert (status.phase, status.message) == (phase, message)
+    assert [(one.check, one.verdict, one.detail) for one in status.results] == [
+        (one.check, one.verdict.value, one.detail) for one in rows
+    ]
+
+
 async def test_a_proof_that_gives_nothing_is_uncertain(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "python", lambda *_: [sys.executable, "-c", "print('Segmentation fault')"])
     status = await bench.deeds().do(spec(OperationKind.PROVE), 10)
@@ -147,6 +191,7 @@ async def test_a_proof_is_run_at_the_level_that_is_asked_for(
     status = await bench.deeds().do(asked, 10)
     assert status.phase is OperationPhase.SUCCEEDED
     assert given[:3] == ["proof", "--level", level.value]
+    assert "--expect-gpus" not in given
     assert bench.paused == 1
 
 

@@ -128,6 +128,44 @@ async def test_a_storm_of_503_is_backed_off(api: FakeApi, client: Client, pauses
     assert len(api.asked("GET")) == 1
 
 
+async def test_a_server_that_was_restored_from_before_is_listed_anew(
+    api: FakeApi, client: Client, pauses: Pauses
+) -> None:
+    api.answer("GET", PATH, listing(50, node("a", 40)), listing(5, node("a", 3)))
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    future = status(504, "Timeout", "Too large resource version: 50, current: 5", causes=causes)
+    api.answer("WATCH", PATH, future, Answer(stream=[], hang=True))
+    informer = _informer(client, pauses)
+    told = _told(informer)
+    async with informer:
+        await until(lambda: len(api.asked("WATCH")) == 2)
+    assert told == ["ADDED a@40", "MODIFIED a@3"]
+    assert [seen.query["resourceVersion"] for seen in api.asked("WATCH")] == ["50", "5"]
+
+
+async def test_an_error_with_another_cause_goes_on_where_it_was(api: FakeApi, client: Client, pauses: Pauses) -> None:
+    api.answer("GET", PATH, listing(50))
+    slow = status(504, "Timeout", "the server is slow", causes=[{"reason": "FieldValueInvalid"}])
+    api.answer("WATCH", PATH, slow, Answer(stream=[], hang=True))
+    async with _informer(client, pauses) as informer:
+        await until(lambda: len(api.asked("WATCH")) == 2)
+        await until(lambda: informer.last_contact is not None)
+    assert [seen.query["resourceVersion"] for seen in api.asked("WATCH")] == ["50", "50"]
+    assert len(api.asked("GET")) == 1
+
+
+async def test_a_watch_that_follows_again_shows_no_failure_any_more(
+    api: FakeApi, client: Client, pauses: Pauses
+) -> None:
+    api.answer("GET", PATH, listing(5))
+    again = Answer(stream=[bookmark(6)], hang=True)
+    api.answer("WATCH", PATH, status(503, "ServiceUnavailable", "starting"), again)
+    async with _informer(client, pauses) as informer:
+        await until(lambda: informer.failure is not None)
+        await until(lambda: informer.failure is None)
+        assert len(pauses) == 1
+
+
 async def test_a_server_that_ends_every_watch_at_once_is_backed_off_too(
     api: FakeApi, client: Client, pauses: Pauses
 ) -> None:

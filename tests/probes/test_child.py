@@ -42,6 +42,20 @@ async def until_gone(pid: int) -> None:
     pytest.fail(f"process {pid} is still there")
 
 
+def open_descriptors() -> set[int]:
+    """Give the descriptors of this process; the one of the listing itself is closed by the time it is looked at."""
+    numbers = {int(name) for name in os.listdir("/proc/self/fd")}  # noqa: PTH208 (names are wanted)
+    return {number for number in numbers if _is_open(number)}
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
 async def test_an_answer_is_what_it_printed(child: SupervisedChild) -> None:
     outcome = await run(child, "print('42')")
     assert isinstance(outcome, Answer)
@@ -81,6 +95,55 @@ async def test_of_long_last_words_the_end_is_kept(child: SupervisedChild) -> Non
     assert isinstance(outcome, Crashed)
     assert outcome.stderr.endswith("the end")
     assert len(outcome.stderr) == 4096
+
+
+@pytest.mark.parametrize("code", [1, 2, 255])
+async def test_no_exit_code_but_zero_is_an_answer(child: SupervisedChild, code: int) -> None:
+    outcome = await run(child, f"print('all is well'); raise SystemExit({code})")
+    assert outcome == Crashed(reason=f"exit code {code}", output=b"all is well\n")
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, "SIGHUP"), (9, "SIGKILL"), (40, "real-time signal")])
+async def test_no_signal_leaves_an_answer(child: SupervisedChild, number: int, name: str) -> None:
+    outcome = await run(child, f"import os; os.write(1, b'all is well'); os.kill(os.getpid(), {number})")
+    assert outcome == Crashed(reason=f"signal {number} ({name})")
+
+
+async def test_a_child_that_is_interrupted_ends_as_a_crash_and_the_next_one_runs(child: SupervisedChild) -> None:
+    child.interrupt()  # Nothing runs: nothing to do.
+    running = asyncio.create_task(run(child, "import time; print('begun', flush=True); time.sleep(600)", deadline=60))
+    while child.outstanding is None:
+        await asyncio.sleep(0.01)
+    child.interrupt()
+    outcome = await asyncio.wait_for(running, 5)
+    assert isinstance(outcome, Crashed)
+    assert outcome.reason == "signal 9 (SIGKILL)"
+    child.interrupt()
+    assert isinstance(await run(child, "print(1)"), Answer)
+
+
+async def test_a_child_that_prints_too_much_is_not_waited_for(child: SupervisedChild) -> None:
+    started = time.monotonic()
+    outcome = await run(
+        child, "import os,time; os.write(1, b'x' * 65536); os.write(1, b'x'); time.sleep(600)", deadline=60
+    )
+    assert isinstance(outcome, Nonsense)
+    assert time.monotonic() - started < 30
+
+
+async def test_no_descriptor_is_left_open_whatever_the_child_did(child: SupervisedChild, tmp_path: Path) -> None:
+    script = "import os,sys; os.write(2, b'y' * 70000) if sys.argv[1] == 'flood' else print(sys.argv[1])"
+
+    async def all_kinds() -> None:
+        for word in ("well", "flood"):
+            await child.run([sys.executable, "-S", "-c", script, word], deadline=5, env=ENV)
+        await run(child, "import time; time.sleep(600)", deadline=0.1)
+        await child.run([str(tmp_path / "missing")], deadline=1, env=ENV)
+
+    await all_kinds()
+    before = open_descriptors()
+    await all_kinds()
+    assert open_descriptors() == before
 
 
 async def test_another_exit_code_is_a_crash_whatever_it_printed(child: SupervisedChild) -> None:
