@@ -303,9 +303,11 @@ def test_a_retry_forgets_what_was_tried_and_leaves_what_is_under_way() -> None:
     one = Rule(name="one", faults=("Gpu*",), ladder=(Rung(remedy=Remedy.REBOOT),))
     world = bad_world(rules=(one,))
     to_remedying(world)
+    begun = world.status().since
     world.tell("inc-1", retry=command(world.now))
-    world.turn()
+    world.turn(minutes(1))
     assert world.phase() is Phase.REMEDYING
+    assert world.status().since == begun
     assert "begun again by ada: because" in world.story()
     world.operation("inc-1-a1", OperationPhase.FAILED)
     world.turn()
