@@ -193,6 +193,13 @@ def test_advice_that_took_the_place_of_the_riddle_that_it_explains_stands_alone(
     assert one.evidence == (advice,)
 
 
+@pytest.mark.parametrize("rest", ["", ", something that nobody has seen yet"])
+def test_advice_that_cannot_be_read_is_a_riddle_and_explains_nothing(rest: str) -> None:
+    (one,) = told(xid(154, rest))
+    assert (one.fault, one.verdict, one.recovery) == ("GpuRecoveryActionUnknown", Verdict.UNKNOWN, Recovery.SUPPORT)
+    assert names(xid(62), xid(154, rest)) == ["GpuHalted", "GpuRecoveryActionUnknown"]
+
+
 def test_few_corrected_errors_become_many() -> None:
     line = "nvidia 0000:17:00.0: AER: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer"
     few, many = told(line), told(line, line, line)
