@@ -154,3 +154,23 @@ def test_an_equal_adapter_in_a_slot_of_fewer_lanes_is_as_well_as_it_can_be(host:
     assert host.once() == []  # No slot has x32.
     host.put("sys/devices/pci0000:00/max_link_width", 16)
     assert len(host.once()) == 4
+
+
+def test_boards_beyond_a_whole_set_for_the_gpus_are_for_something_else(host: RdmaHost) -> None:
+    host.rails(10)
+    for number in (8, 9):
+        host.port(f"mlx5_{number}", rate="200 Gb/sec (4X HDR)")
+        host.link(f"0000:{number + 16:02x}:00.0", "32.0 GT/s PCIe", 8)
+    slow = [("NicDegraded", "nic/mlx5_8"), ("NicDegraded", "nic/mlx5_9")]
+    assert sorted(set(host.faults())) == slow
+    host.told = {"expected": 8}
+    assert host.faults() == []
+    host.port("mlx5_0", rate="200 Gb/sec (4X HDR)")
+    assert ("NicDegraded", "nic/mlx5_0") in host.faults()  # Seven are no whole set.
+
+
+def test_where_there_is_one_gpu_no_number_of_rails_is_a_whole_set(host: RdmaHost) -> None:
+    host.rails(2)
+    host.port("mlx5_1", rate="200 Gb/sec (4X HDR)")
+    host.told = {"expected": 1}
+    assert host.faults() == [("NicDegraded", "nic/mlx5_1")]

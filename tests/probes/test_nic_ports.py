@@ -209,3 +209,15 @@ def test_an_adapter_that_left_the_bus_is_told_whatever_its_port_says(host: RdmaH
     assert host.once() == []
     config.write_bytes(b"\xff\xff\xff\xff\xff\xff")
     assert host.once() == [("NicPcieFatal", "nic/mlx5_1")]
+
+
+def test_ports_beyond_a_whole_set_for_the_gpus_may_have_no_cable(host: RdmaHost) -> None:
+    host.rails(10)
+    for number in (8, 9):
+        cut(host, f"mlx5_{number}")
+    host.told = {"expected": 8}
+    host.faults()
+    assert host.faults(300) == []
+    cut(host, "mlx5_0")
+    host.faults()
+    assert ("NicDown", "nic/mlx5_0") in host.faults(300)

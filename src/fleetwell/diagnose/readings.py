@@ -98,7 +98,14 @@ def host_tree(examination: Examination, root: Path, must: Expected) -> None:
     looks = (
         pci.look(root, must.gpus, {}),
         efa.look(root, must.nics, [], gbps=must.efa_gbps or 0.0),
-        infiniband.look(root, must.infiniband, {}, gbps=must.infiniband_gbps or 0.0, must_be_up=must.infiniband_up),
+        infiniband.look(
+            root,
+            must.infiniband,
+            {},
+            gbps=must.infiniband_gbps or 0.0,
+            must_be_up=must.infiniband_up,
+            gpus=must.gpus,
+        ),
     )
     if not [taken for report in looks if (taken := _take(examination, report, str(root)))]:
         examination.problem(_EMPTY, f"{root} has no GPU and no adapter to judge below sys/")

@@ -26,6 +26,7 @@ def look(
     *,
     gbps: float = 0.0,
     must_be_up: int | None = None,
+    gpus: int | None = None,
     memory: NicMemory | None = None,
     read: list[Adapter] | None = None,
 ) -> Report:
@@ -35,6 +36,7 @@ def look(
     :param known: name → PCI address of those that it was seen to have; the names may change from boot to boot.
     :param gbps: rate that each port must have; 0 where nothing says it.
     :param must_be_up: how many of them must have a port that is up, where somebody said so.
+    :param gpus: how many GPUs the machine must have, where that is known: rails come in so many.
     :param memory: what looks before this one counted; without it this one stands alone.
     :param read: the host's RDMA devices, where they were read already.
     """
@@ -59,8 +61,9 @@ def look(
     nic_drivers.judge_verbs(seen, host_root, found)
     nic_drivers.judge_answers(seen, found)
     _count(seen, host_root, _Wanted(expected, must_be_up), found, idle, known)
-    nic_ports.judge(seen, found, memory, must_be_up)
-    nic_links.judge(seen, found, memory, gbps, must_be_up)
+    rails = nic_sets.Rails(must_be_up, gpus)
+    nic_ports.judge(seen, found, memory, rails)
+    nic_links.judge(seen, found, memory, gbps, rails)
     nic_counters.judge(seen, found, memory, table)
     if stands_alone:
         settle(seen, memory)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fleetwell.probes import nic_sets
 from fleetwell.probes.nic_memory import NicMemory
+from fleetwell.probes.nic_sets import Rails
 from fleetwell.probes.nic_tree import INFINIBAND, Adapter, Port
 from fleetwell.probes.pcie_link import PcieLink
 from fleetwell.probes.report import Report
@@ -16,23 +17,24 @@ from fleetwell.probes.report import Report
 FAULT = "NicDegraded"
 TOLERANCE = 0.98
 """Part of a speed that counts as the whole: drivers round."""
+UNKNOWN = Rails()
 SDR = 2.5
 """Gb/s of a lane of InfiniBand's first generation."""
 
 
-def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, must_gbps: float, count: int | None = None) -> None:
+def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, must_gbps: float, rails: Rails = UNKNOWN) -> None:
     """Compare.
 
     :param must_gbps: rate that each port of a rail must have; 0 where nothing says it.
-    :param count: how many rails there must be, where somebody said so.
+    :param rails: how many there are, as far as that is known.
     """
-    bound = {adapter.name for adapter in nic_sets.bound_by_rate(adapters, must_gbps, count)}
+    bound = {adapter.name for adapter in nic_sets.bound_by_rate(adapters, must_gbps, rails.said)}
     for kind in nic_sets.kinds(adapters):
-        _rates(seen, kind, memory, must_gbps if kind[0].name in bound else 0.0, count)
-        _buses(seen, kind, memory)
+        _rates(seen, kind, memory, must_gbps if kind[0].name in bound else 0.0, rails)
+        _buses(seen, kind, memory, rails)
 
 
-def _rates(seen: Report, kind: list[Adapter], memory: NicMemory, must_gbps: float, count: int | None) -> None:
+def _rates(seen: Report, kind: list[Adapter], memory: NicMemory, must_gbps: float, rails: Rails) -> None:
     layers: dict[str, list[tuple[Adapter, Port]]] = {}
     for adapter in kind:
         for port in adapter.ports:
@@ -43,16 +45,16 @@ def _rates(seen: Report, kind: list[Adapter], memory: NicMemory, must_gbps: floa
         widest, narrowest = max(p.lanes for _, p in ports), min(p.lanes for _, p in ports)
         alike = len(ports) > 1 and fastest == slowest and widest == narrowest
         beside = fastest
-        if count is not None and len({a.name for a, p in ports if p.gbps >= fastest * TOLERANCE}) >= count:
-            # As many as somebody asked for are as fast as can be: equal boards on another network are no rails.
-            beside, widest = 0.0, 0
+        must = must_gbps
+        if rails.are_all(len({a.name for a, p in ports if p.gbps >= max(fastest, must) * TOLERANCE})):
+            beside, widest, must = 0.0, 0, 0.0  # Equal boards beyond those are on another network.
         for adapter, port in ports:
             best = memory.best(adapter.key(port))
             if alike:  # All of them changed: that is the network they are connected to, and no adapter.
                 best.gbps, best.lanes = port.gbps, port.lanes
             else:
                 best.gbps, best.lanes = max(best.gbps, port.gbps), max(best.lanes, port.lanes)
-            said = _slower(port, beside, widest, best.gbps, best.lanes, must_gbps if beside else 0.0)
+            said = _slower(port, beside, widest, best.gbps, best.lanes, must)
             if not said and len(ports) == 1:
                 said = _never_right(port)
             if said:
@@ -89,12 +91,13 @@ def _slower(port: Port, fastest: float, widest: int, had: float, had_lanes: int,
     return ""
 
 
-def _buses(seen: Report, kind: list[Adapter], memory: NicMemory) -> None:
+def _buses(seen: Report, kind: list[Adapter], memory: NicMemory, rails: Rails) -> None:
     linked = [adapter for adapter in kind if adapter.link.lanes and adapter.link.speed]
     if not linked:
         return
     fastest = max(linked, key=lambda adapter: adapter.link.gbps)
-    alike = len(linked) > 1 and all(adapter.link.gbps == fastest.link.gbps for adapter in linked)
+    as_fast = sum(adapter.link.gbps == fastest.link.gbps for adapter in linked)
+    alike = len(linked) > 1 and as_fast == len(linked)
     # Where one link has more than its slot, or a slot more than any that is built, a hypervisor made the slots up.
     real_slots = all(adapter.link.fits_its_slot for adapter in linked)
     for adapter in linked:
@@ -102,12 +105,13 @@ def _buses(seen: Report, kind: list[Adapter], memory: NicMemory) -> None:
         best = memory.best(f"{adapter.pci}/pcie")
         best.pcie_gbps = link.gbps if alike else max(best.pcie_gbps, link.gbps)
         rate = max((port.gbps for port in adapter.ports), default=0.0)
-        said = _narrower(link, fastest.link, best.pcie_gbps, rate, alone=len(linked) == 1)
+        beside = None if rails.are_all(as_fast) else fastest.link
+        said = _narrower(link, beside, best.pcie_gbps, rate, alone=len(linked) == 1)
         if said:
             seen.fault(FAULT, f"nic/{adapter.name}", f"PCIe link of {adapter.pci} at {link}; {said}")
 
 
-def _narrower(link: PcieLink, beside: PcieLink, had: float, rate: float, *, alone: bool) -> str:
+def _narrower(link: PcieLink, beside: PcieLink | None, had: float, rate: float, *, alone: bool) -> str:
     """Say what shows that a link should be better.
 
     A lower speed or width than the device's own best is none by itself: the slot may have no more. It is when the slot
@@ -118,7 +122,7 @@ def _narrower(link: PcieLink, beside: PcieLink, had: float, rate: float, *, alon
         lanes, speed = min(link.can_lanes, link.slot_lanes), min(link.can_speed, link.slot_speed)
         if link.lanes < lanes or link.speed < speed:
             return f"both it and its slot can have {speed:g} GT/s x{lanes}"
-    elif link.gbps < beside.gbps * TOLERANCE:
+    elif beside is not None and link.gbps < beside.gbps * TOLERANCE:
         return f"an equal adapter beside it has {beside}"
     if link.gbps < had * TOLERANCE:
         return f"it carried {had:.0f} Gb/s on this machine before and carries {link.gbps:.0f} now"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from fleetwell.probes import nic_sets
 from fleetwell.probes.nic_counters import CARRIER, DOWNS
 from fleetwell.probes.nic_memory import NicMemory, PortMemory
-from fleetwell.probes.nic_sets import MOST, RAILS
+from fleetwell.probes.nic_sets import MOST, RAILS, Rails
 from fleetwell.probes.nic_tree import Adapter, Port
 from fleetwell.probes.report import Report
 
@@ -18,12 +18,12 @@ DOWN_FOR = 240.0
 FLAPS = 3
 
 
-def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, expected: int | None) -> None:
+def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, rails: Rails) -> None:
     """Look at the ports' states. EFA's are not asked: they say the same whatever is true.
 
-    :param expected: how many adapters must be up, where somebody said so.
+    :param rails: how many adapters must be up, as far as that is known.
     """
-    needed = _Needed(adapters, expected)
+    needed = _Needed(adapters, rails)
     for adapter in adapters:
         idle: list[Port] = []
         for port in adapter.ports:
@@ -76,17 +76,15 @@ def _down(seen: Report, adapter: Adapter, port: Port, memory: NicMemory, since: 
 
 
 class _Needed:
-    """Tells which ports must be up.
+    """Tells which ports must be up."""
 
-    :param expected: how many adapters, where somebody said so.
-    """
-
-    def __init__(self, adapters: list[Adapter], expected: int | None) -> None:
-        self._expected = expected
-        rails, _ = nic_sets.meant(adapters, expected) if expected is not None else (adapters, 0)
-        self._rails = {adapter.name for adapter in rails}
-        self._up = {adapter.name for adapter in rails if any(port.is_up for port in adapter.ports)}
-        self._cards_up = {adapter.card for adapter in rails if adapter.name in self._up}
+    def __init__(self, adapters: list[Adapter], rails: Rails) -> None:
+        self._expected = rails.said
+        self._are_all = rails.are_all
+        meant, _ = nic_sets.meant(adapters, rails.said) if rails.said is not None else (adapters, 0)
+        self._rails = {adapter.name for adapter in meant}
+        self._up = {adapter.name for adapter in meant if any(port.is_up for port in adapter.ports)}
+        self._cards_up = {adapter.card for adapter in meant if adapter.name in self._up}
         self._places: dict[tuple[str, str, str], list[Port]] = {}
         for adapter in adapters:
             for port in adapter.ports:
@@ -115,7 +113,9 @@ class _Needed:
         there = self._places[_place(adapter, port)]
         # One that cannot be read does not even tell what network it is on.
         alike = [one for one in there if one.link_layer == port.link_layer or not port.state]
-        return len(alike) >= RAILS and sum(one.is_up for one in alike) >= MOST * len(alike)
+        up = sum(one.is_up for one in alike)
+        whole = self._expected is None and self._are_all(up)  # What is beyond a whole set is for something else.
+        return not whole and len(alike) >= RAILS and up >= MOST * len(alike)
 
 
 def _place(adapter: Adapter, port: Port) -> tuple[str, str, str]:

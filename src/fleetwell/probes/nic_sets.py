@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import combinations
+from typing import NamedTuple
 
 from fleetwell.probes.nic_tree import Adapter
 
@@ -17,6 +18,23 @@ MOST = 0.75
 """The part of a set that makes it one: eight rails of which two are missing are still a set of eight."""
 _FEW = 6
 """Kinds of which every sum is tried."""
+
+
+class Rails(NamedTuple):
+    """How many rails a machine has, as far as that is known."""
+
+    said: int | None = None
+    """How many there must be, where somebody said so."""
+    gpus: int | None = None
+    """How many GPUs there are to be: rails come in so many, or a multiple."""
+
+    def are_all(self, number: int) -> bool:
+        """Say whether so many are a whole set: equal boards beyond them are for something else."""
+        if self.said is not None:
+            return number >= self.said
+        if self.gpus is None or self.gpus < RAILS:
+            return False  # Of one or two, nearly every number would be a set.
+        return number >= self.gpus and number % self.gpus == 0
 
 
 def kinds(adapters: list[Adapter]) -> list[list[Adapter]]:

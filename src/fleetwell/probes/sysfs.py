@@ -49,6 +49,7 @@ def networks(host_root: Path, given: dict[str, object], memory: NicMemory) -> tu
         _named(given, "known_infiniband"),
         gbps=_number(given, "infiniband_gbps"),
         must_be_up=_count(given, "infiniband_up"),
+        gpus=_count(given, "expected"),
         memory=memory,
         read=read,
     )
