@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from probes.rdma_host import RdmaHost, adapters
+
+NONSENSE = ["", "²", "-1", "9" * 4000, "32.0.1 GT/s", "1.2.3 Gb/sec (4X)", "400 Gb/sec (99999999X NDR)", "N/A (no PMA)"]
 
 
 def test_a_copied_tree_in_which_links_became_folders_is_read_by_what_the_device_says(host: RdmaHost) -> None:
@@ -48,3 +52,21 @@ def test_storage_cards_with_two_ports_are_not_compared_with_rails_of_the_same_ch
     for function in (0, 1):
         host.adapter(f"mlx5_{8 + function}", f"0000:80:00.{function}", rate="200 Gb/sec (4X HDR)")
     assert host.once() == []
+
+
+@pytest.mark.parametrize("said", NONSENSE)
+def test_an_attribute_that_makes_no_sense_says_nothing_and_ends_nothing(host: RdmaHost, said: str) -> None:
+    host.rails(4)
+    host.count("mlx5_1", symbol_error=0)
+    card = "sys/devices/pci0000:00/0000:11:00.0"
+    for path in (
+        *(f"{card}/{name}" for name in ("current_link_speed", "current_link_width", "max_link_speed", "config")),
+        "sys/devices/pci0000:00/max_link_width",
+        "sys/class/infiniband/mlx5_1/ports/1/rate",
+        "sys/class/infiniband/mlx5_1/ports/1/counters/symbol_error",
+        "sys/module/ib_core/parameters/netns_mode",
+    ):
+        host.put(path, said)
+    host.put("sys/module/ib_uverbs/initstate", "live")
+    assert host.once() == []
+    assert host.faults() == []

@@ -29,7 +29,7 @@ SOFTWARE = ("rxe", "siw", "smi")
 the management device of an InfiniBand adapter that has several planes."""
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-_RATE = re.compile(r"([0-9.]+) Gb/sec(?: \((\d+)X)?")
+_RATE = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec(?: \(([0-9]{1,2})X)?")
 _SUBFUNCTION = re.compile(r"\.sf\.[0-9]+$")
 _VIRTUAL = "/devices/virtual/"
 
@@ -197,6 +197,6 @@ def _counters(folder: Path, wanted: frozenset[str]) -> dict[str, int]:
     found = {}
     for name in names:
         said = text(folder / name)
-        if said.isdigit():
+        if said.isdecimal():
             found[name] = int(said)
     return found

@@ -10,7 +10,7 @@ from fleetwell.probes.attribute import text
 
 WIDEST_SLOT = 16
 """Lanes of the widest slot that is built: hypervisors offer x32."""
-_SPEED = re.compile(r"([0-9.]+) GT/s")
+_SPEED = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,3})?) GT/s")
 _WIDEST = 32
 
 
@@ -72,4 +72,4 @@ def _speed(said: str) -> float:
 
 def _lanes(said: str) -> int:
     """Read a width; a device that fell off the bus shows 63, and a virtual one 0 or 255."""
-    return int(said) if said.isdigit() and 0 < int(said) <= _WIDEST else 0
+    return int(said) if said.isdecimal() and 0 < int(said) <= _WIDEST else 0
