@@ -60,8 +60,8 @@ def look(
         seen.covers(f"nic/{adapter.name}", f"nic/pci-{adapter.pci}")
     nic_drivers.judge_verbs(seen, host_root, found)
     nic_drivers.judge_answers(seen, found)
-    _count(seen, host_root, _Wanted(expected, must_be_up), found, idle, known)
     rails = nic_sets.Rails(must_be_up, gpus)
+    _count(seen, host_root, _Wanted(expected or 0, rails), found, idle, known)
     nic_ports.judge(seen, found, memory, rails)
     nic_links.judge(seen, found, memory, gbps, rails)
     nic_counters.judge(seen, found, memory, table)
@@ -76,10 +76,9 @@ settle = nic_ports.settle
 class _Wanted(NamedTuple):
     """How many adapters there must be."""
 
-    most: int | None
+    most: int
     """From whatever tells it; the most that were ever seen, where nobody said it."""
-    said: int | None
-    """As somebody said it, who meant the rails."""
+    rails: nic_sets.Rails
 
 
 def _count(
@@ -88,10 +87,9 @@ def _count(
     there = {adapter.pci for adapter in found}
     held = nic_drivers.held(host_root, idle)
     gone = {name: address for name, address in known.items() if address not in there}
-    expected = wanted.most or 0
-    there_are, missing = len(found), max(0, expected - len(found))
-    if wanted.said is not None:
-        meant, missing = nic_sets.meant(found, wanted.said) if found else ([], wanted.said)
+    there_are, missing = len(found), max(0, wanted.most - len(found))
+    if wanted.rails.said is not None:
+        meant, missing = nic_sets.meant(found, wanted.rails)
         there_are = len(meant)
     else:
         # Bonded to another one, moved into a pod's network namespace, or its RDMA switched off: it is there.
@@ -100,7 +98,7 @@ def _count(
     if missing <= 0:
         seen.covers(*(f"nic/{name}" for name in gone))
         return
-    said = f"{there_are} InfiniBand or RoCE adapters of the {expected} that this machine must have"
+    said = f"{there_are} InfiniBand or RoCE adapters of the {wanted.most} that this machine must have"
     named = {f"nic/{adapter.name}" for adapter in found}
     lost = {name: address for name, address in gone.items() if address not in held}
     if len(lost) == missing and not any(f"nic/{name}" in named for name in lost):

@@ -28,7 +28,7 @@ def judge(seen: Report, adapters: list[Adapter], memory: NicMemory, must_gbps: f
     :param must_gbps: rate that each port of a rail must have; 0 where nothing says it.
     :param rails: how many there are, as far as that is known.
     """
-    bound = {adapter.name for adapter in nic_sets.bound_by_rate(adapters, must_gbps, rails.said)}
+    bound = {adapter.name for adapter in nic_sets.bound_by_rate(adapters, must_gbps, rails)}
     for kind in nic_sets.kinds(adapters):
         _rates(seen, kind, memory, must_gbps if kind[0].name in bound else 0.0, rails)
         _buses(seen, kind, memory, rails)

@@ -81,7 +81,7 @@ class _Needed:
     def __init__(self, adapters: list[Adapter], rails: Rails) -> None:
         self._expected = rails.said
         self._are_all = rails.are_all
-        meant, _ = nic_sets.meant(adapters, rails.said) if rails.said is not None else (adapters, 0)
+        meant, _ = nic_sets.meant(adapters, rails)
         self._rails = {adapter.name for adapter in meant}
         self._up = {adapter.name for adapter in meant if any(port.is_up for port in adapter.ports)}
         self._cards_up = {adapter.card for adapter in meant if adapter.name in self._up}

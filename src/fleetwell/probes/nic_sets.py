@@ -30,8 +30,10 @@ class Rails(NamedTuple):
 
     def are_all(self, number: int) -> bool:
         """Say whether so many are a whole set: equal boards beyond them are for something else."""
-        if self.said is not None:
-            return number >= self.said
+        return self.fit_the_gpus(number) if self.said is None else number >= self.said
+
+    def fit_the_gpus(self, number: int) -> bool:
+        """Say whether so many are one for each GPU, or several."""
         if self.gpus is None or self.gpus < RAILS:
             return False  # Of one or two, nearly every number would be a set.
         return number >= self.gpus and number % self.gpus == 0
@@ -56,8 +58,11 @@ def on_the_network_meant(adapters: list[Adapter]) -> list[Adapter]:
     return [adapter for adapter in adapters if adapter.is_infiniband] or adapters
 
 
-def meant(adapters: list[Adapter], count: int) -> tuple[list[Adapter], int]:
+def meant(adapters: list[Adapter], rails: Rails) -> tuple[list[Adapter], int]:
     """Tell which adapters a person means who says how many there must be, and how many of those are missing."""
+    count = rails.said
+    if count is None or not adapters:
+        return adapters, count or 0
     pool = on_the_network_meant(adapters)
     if len(pool) < count:
         return pool, count - len(pool)
@@ -65,7 +70,8 @@ def meant(adapters: list[Adapter], count: int) -> tuple[list[Adapter], int]:
     enough = [kind for kind in sets if len(kind) >= count]
     if enough:
         return max(enough, key=lambda kind: max(_rate(adapter) for adapter in kind)), 0
-    whole = _whole_sets(sets, count)
+    # So many rails as GPUs, or several for each: who says such a number did not count the cards for storage.
+    whole = _whole_sets(sets, count, by_cards=not rails.fit_the_gpus(count))
     if whole is not None:
         return whole, 0
     largest = max(sets, key=len)
@@ -74,26 +80,26 @@ def meant(adapters: list[Adapter], count: int) -> tuple[list[Adapter], int]:
     return pool, 0
 
 
-def bound_by_rate(adapters: list[Adapter], gbps: float, count: int | None) -> list[Adapter]:
+def bound_by_rate(adapters: list[Adapter], gbps: float, rails: Rails) -> list[Adapter]:
     """Tell which adapters must have a rate that a person or the instance type names.
 
     Where nobody said how many: the kinds of which one reaches it, or else the largest kind.
     """
     if not gbps or not adapters:
         return []
-    if count is not None:
-        return meant(adapters, count)[0]
+    if rails.said is not None:
+        return meant(adapters, rails)[0]
     sets = kinds(on_the_network_meant(adapters))
     reaching = [kind for kind in sets if any(_rate(adapter) >= gbps for adapter in kind)]
     return [adapter for kind in reaching or [max(sets, key=len)] for adapter in kind]
 
 
-def _whole_sets(sets: list[list[Adapter]], count: int) -> list[Adapter] | None:
-    """Give whole kinds that are so many together, counted by adapters or by cards."""
+def _whole_sets(sets: list[list[Adapter]], count: int, *, by_cards: bool) -> list[Adapter] | None:
+    """Give whole kinds that are so many adapters together, or so many cards."""
     for number in range(2, min(len(sets), _FEW) + 1):
         for some in combinations(sets[:_FEW], number):
             together = [adapter for kind in some for adapter in kind]
-            if count in {len(together), len({adapter.card for adapter in together})}:
+            if count == len(together) or (by_cards and count == len({adapter.card for adapter in together})):
                 return together
     return None
 
