@@ -28,7 +28,9 @@ _UNREACHABLE = re.compile(
 )
 _NOT_WATCHED = re.compile(r"health watches not enabled", re.IGNORECASE)
 _TIME_OUT = re.compile(r"time(?:d)? ?out", re.IGNORECASE)
-_HARMLESS = re.compile(r"successfully ran diagnostic.*|health monitor report", re.IGNORECASE)
+_HARMLESS = re.compile(
+    r"successfully ran diagnostic.*|health monitor (?:report|systems set successfully\.)", re.IGNORECASE
+)
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -25,7 +25,7 @@ _SLICE = re.compile(r"\|\s*(?P<index>\d+)(?:\s+\d+){3}\s*\|[^|]*\|\s*\d+\s+(?P<e
 _THIRD = re.compile(r"\|\s*\|\s*\|\s*(?P<mig>\S[^|]*?)\s*\|")
 _RULE = re.compile(r"\|=+(?:[+|]=+)*\|")
 _BORDER = re.compile(r"\+-+(?:\+-+)*\+")
-_HEADINGS = re.compile(r"\|\s*(?:NVIDIA-SMI|GPU\s+Name|Fan\s+Temp|Processes|MIG devices)")
+_HEADINGS = re.compile(r"\|\s*(?:NVIDIA-SMI|GPU\s+Name|Fan\s+Temp|(?:Compute p|P)rocesses|MIG devices)")
 
 
 def is_table(line: str) -> bool:
@@ -56,7 +56,7 @@ class _Reader:
         if _RULE.fullmatch(row):
             after = {"head": "gpus", "processes head": "processes", "slices head": "slices"}
             self.where = after.get(self.where, self.where)
-        elif row.startswith("| Processes:"):
+        elif row.startswith(("| Processes:", "| Compute processes:")):
             self.where = "processes head"
         elif row.startswith("| MIG devices:"):
             self.where = "slices head"
