@@ -19,6 +19,11 @@ def test_packed_files_are_read_as_they_are(tmp_path: Path) -> None:
     assert list(file(tmp_path, gzip.compress(b"one\ntwo\n")).lines()) == ["one", "two"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_what_a_shell_writes_into_a_file_is_read_in_its_encoding(tmp_path: Path, encoding: str) -> None:
+    assert file(tmp_path, "GPU 0: 31 °C\r\n".encode(encoding)).text() == "GPU 0: 31 °C\r\n"
+
+
 def test_a_packed_file_that_breaks_off_says_so_and_keeps_what_was_there(tmp_path: Path) -> None:
     whole = gzip.compress(b"".join(b"line %d of many\n" % number for number in range(5000)))
     cut = file(tmp_path, whole[: len(whole) // 2])

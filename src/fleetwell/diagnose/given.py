@@ -6,6 +6,7 @@ not look like a line of its own, or a program could write the kernel's words the
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import sys
@@ -26,6 +27,8 @@ STREAM_LIMIT: Final = 512 << 20
 MAX_LINES: Final = 4_000_000
 """Lines of one log: more than the largest ring and a year of a quiet journal hold."""
 _GZIP: Final = b"\x1f\x8b"
+_UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""What PowerShell writes where a tool's output is sent to a file."""
 STDIN: Final = "-"
 
 
@@ -94,7 +97,7 @@ class Given:
                         break
             except (OSError, EOFError, zlib.error) as error:
                 self.cut = f"{self.name} breaks off: {error}"
-        return kept[:TEXT_LIMIT].decode("utf-8-sig", "replace")
+        return kept[:TEXT_LIMIT].decode("utf-16" if kept.startswith(_UTF16) else "utf-8-sig", "replace")
 
     def _open(self) -> BinaryIO:
         try:
