@@ -390,3 +390,25 @@ async def test_following_goes_on_whatever_the_journal_does(host: Host) -> None:
             await asyncio.sleep(0.005)
     assert time.monotonic() - started < 2
     await host.events.close()
+
+
+async def test_the_same_line_again_wakes_nobody(tmp_path: Path) -> None:
+    boot = Boot(boot_id=BootId("b"), booted_at=0.0, serial="s", instance_type="", driver_branch=575)
+    changes: list[int] = []
+    assessment = Assessment(boot, MachineMemory(serial="s"), Expected(), on_change=lambda: changes.append(1))
+    log = tmp_path / "dev" / "kmsg"
+    log.parent.mkdir()
+    log.write_text("3,0,1,-;NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.\n")
+    events = KernelEvents(log, tmp_path / "position.json", assessment)
+    events.tail.start()
+    told = len(changes)
+    assert told
+    with log.open("a") as file:
+        file.write("3,1,2,-;NVRM: Xid (PCI:0000:53:00): 79, GPU has fallen off the bus.\n")
+    async with asyncio.timeout(5):
+        while sum(one.count for one in assessment.findings) < 2:
+            await asyncio.sleep(0.01)
+    assert len(changes) == told
+    assessment.tick()
+    assert len(changes) == told + 1
+    await events.close()

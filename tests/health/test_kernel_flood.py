@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetwell.health.kernel_flood import WINDOW, KernelFlood
+from fleetwell.health.kernel_flood import PIECE, KernelFlood
 from fleetwell.health.kernel_log import KernelLogReader
 from fleetwell.health.kmsg_record import parse_record
 from fleetwell.health.stimuli import Event
@@ -158,13 +158,54 @@ def test_a_burst_of_a_fabric_is_read_whole() -> None:
     assert "KernelLogFlood" not in by_fault(state)
 
 
-def test_lines_that_come_slowly_are_never_a_flood() -> None:
-    lines = [raw(number, hostile(number)) for number in range(5000)]
-    assert "KernelLogFlood" not in by_fault(flooded(lines, batch=10))
+def unread(records: Iterable[bytes], batch: int) -> int:
+    flood, lines = KernelFlood(KernelLogReader(gpus=GPUS)), list(records)
+    seen = [one for start in range(0, len(lines), batch) for one in flood.read(lines[start : start + batch])]
+    return sum(one.times for one in seen if one.fault == "KernelLogFlood")
+
+
+@pytest.mark.parametrize("batch", [1, 10, 4096])
+def test_lines_that_come_slowly_are_never_a_flood(batch: int) -> None:
+    assert not unread((raw(number, hostile(number), usec=number * 100_000) for number in range(5000)), batch)
+
+
+@pytest.mark.parametrize("batch", [10, 63, 1000])
+def test_a_flood_is_one_however_it_is_brought(batch: int) -> None:
+    assert unread((raw(number, f"NVRM: RmInitAdapter {number}") for number in range(20_000)), batch) > 15_000
+
+
+def link_error(register: int, link: int = 3) -> str:
+    return xid(149, 2, f", NETIR_LINK_EVT  Fatal   XC0 i0 Link {link:02d} (0x004505c6 0x{register:08x} 0x0)")
+
+
+def test_after_a_flood_the_next_line_of_its_kind_is_read_again() -> None:
+    lines = [raw(number, link_error(number)) for number in range(3000)]
+    lines.append(raw(3000, link_error(0, link=9), usec=60_000_000))
+    assert "nvlink/GPU-02/9" in {one.component for one in findings(flooded(lines))}
+
+
+def test_a_line_that_ends_with_its_number_is_not_taken_for_a_shorter_number() -> None:
+    """What a saved log gives has no newline at its end."""
+    lines = [raw(n, xid(7, 3, f", pid={n}, name=p, Ch 1")).rstrip() for n in range(5)]
+    lines += [raw(n, xid(79, 3)).rstrip() for n in range(5, 10)]
+    assert by_fault(flooded(lines))["GpuFallenOffBus"].count == 5
+
+
+@pytest.mark.parametrize("spelled", ["{}", "{}.0"])
+@pytest.mark.parametrize("change", [str.lower, str.upper])
+def test_a_known_gpu_is_heard_however_it_is_spelled_among_countless_others(
+    spelled: str, change: Callable[[str], str]
+) -> None:
+    address = change(spelled.format("0000:ab:00"))
+    lines = [f"NVRM: Xid (PCI:{n:04x}:11:00): 79, pid=1, name=p" for n in range(5000)]
+    lines.append(f"NVRM: Xid (PCI:{address}): 79, pid=1, name=p")
+    reader = KernelLogReader(gpus={"0000:ab:00": "GPU-ab"})
+    state = flooded((raw(n, line) for n, line in enumerate(lines)), reader=reader)
+    assert "gpu/GPU-ab" in {one.component for one in findings(state)}
 
 
 def test_what_user_space_wrote_costs_no_reading() -> None:
-    assert findings(flooded(raw(number, xid(79), 12) for number in range(3 * WINDOW))) == ()
+    assert findings(flooded(raw(number, xid(79), 12) for number in range(3 * PIECE))) == ()
 
 
 def test_records_of_another_form_are_counted_and_gaps_told_once() -> None:
@@ -220,7 +261,7 @@ def test_how_much_is_read_does_not_grow_with_the_flood(
 
     monkeypatch.setattr(KernelLogReader, "read_line", counted)
     spent = []
-    for size in (WINDOW * 2, WINDOW * 4):
+    for size in (PIECE * 2, PIECE * 4):
         reads = 0
         flooded((raw(number, line(number)) for number in range(size)), batch=1000)
         spent.append(reads)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import stat
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetwell.probes.kernel_log import CHUNK, KernelLogTail, split
+from fleetwell.probes.kernel_log import BUSY, CHUNK, KernelLogTail, split
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -78,7 +79,7 @@ async def test_a_log_that_is_not_there_is_a_failure_that_says_so(log: Log) -> No
 
 
 async def test_a_flood_comes_in_bounded_batches_with_the_loop_running_in_between(log: Log) -> None:
-    log.write("".join(f"6,{number},1,-;the same line again and again\n" for number in range(20_000)))
+    log.write("".join(f"6,{number},1,-;the same line again and again\n" for number in range(100_000)))
     turns = 0
 
     async def count() -> None:
@@ -90,7 +91,7 @@ async def test_a_flood_comes_in_bounded_batches_with_the_loop_running_in_between
     log.tail.start()
     async with asyncio.timeout(10):
         await count()
-    assert len(log.records) == 20_000
+    assert len(log.records) == 100_000
     assert turns > 10
     assert max(map(len, log.batches)) * 30 < 2 * CHUNK
     log.tail.close()
@@ -112,6 +113,41 @@ async def test_a_character_device_is_read_record_by_record_as_they_come(
     assert batches == [[b"6,0,1,-;one\n"]]
     tail.close()
     os.close(holder)
+
+
+async def test_a_busy_file_is_read_in_few_batches(log: Log) -> None:
+    log.write("6,0,1,-;before\n")
+    log.tail.start()
+    for number in range(1, 2001):
+        log.write(f"6,{number},1,-;line\n")
+        if number % 20 == 0:
+            await asyncio.sleep(0)
+    await until(lambda: len(log.records) == 2001)
+    log.tail.close()
+    assert len(log.batches) < 50
+
+
+async def test_a_busy_device_is_left_alone_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packets keep records apart as the device does."""
+    device, kernel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    device.setblocking(False)
+    monkeypatch.setattr(os, "open", lambda *_: os.dup(device.fileno()))
+    monkeypatch.setattr(stat, "S_ISCHR", stat.S_ISSOCK)
+    batches: list[list[bytes]] = []
+    tail = KernelLogTail(tmp_path / "kmsg", batches.append)
+    tail.start()
+    kernel.setblocking(False)
+    for number in range(200):
+        kernel.send(b"6,%d,1,-;line\n" % number)
+        if number % BUSY == BUSY - 1:
+            await asyncio.sleep(0.001)
+    await until(lambda: sum(map(len, batches)) == 200)
+    kernel.send(b"3,200,1,-;the last\n")
+    await until(lambda: batches[-1][-1:] == [b"3,200,1,-;the last\n"])
+    tail.close()
+    device.close()
+    kernel.close()
+    assert len(batches) < 200 / BUSY / 2
 
 
 async def test_overwritten_records_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

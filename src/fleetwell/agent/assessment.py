@@ -17,7 +17,7 @@ from fleetwell.api.fields import from_epoch
 from fleetwell.api.node_health import Inventory, Machine, NodeFinding, NodeHealthStatus, ProbeStatus
 from fleetwell.health import triage
 from fleetwell.health.conditions import NOT_YET_CHECKED, Condition
-from fleetwell.health.stimuli import Adopt, ProbeBlind, ProbeFailed, Stimulus, Tick
+from fleetwell.health.stimuli import Adopt, Event, ProbeBlind, ProbeFailed, Stimulus, Tick
 from fleetwell.health.triage_state import Change, ProbeSettings, TriageSettings
 from fleetwell.health.vocabulary import BootId, ConditionType, Finding, Snapshot, Verdict
 from fleetwell.probes.inventory import Expected, MachineMemory, expected, overruled, remember
@@ -132,6 +132,8 @@ class Assessment:
                 self._probe(stimulus.probe, Verdict.UNKNOWN.value, f"{stimulus.fault}: {stimulus.evidence}")
             case ProbeBlind():
                 self._probe(stimulus.probe, "Blind", stimulus.evidence)
+            case Event() if not change:
+                return change  # Only counts: a flood of equal lines is no flood of writes, and each tick looks at all.
             case _:
                 pass
         self._on_change()

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from fleetwell.health.kmsg_record import parse_header
+from fleetwell.health.kmsg_record import has_form, header_number, parse_header
 
 MAX_GAPS: Final = 64
 """Beyond these a gap is taken into the latest one: while the ring is overrun again and again, all of it is one gap."""
@@ -41,21 +41,62 @@ def place_of(raw: bytes) -> Place | None:
     return None if header is None else Place(*header)
 
 
-def gaps_in(raws: Iterable[bytes], last: Place | None) -> list[Gap]:
+def breaks(raws: Sequence[bytes]) -> list[tuple[bytes | None, bytes]]:
+    """Give the records whose numbers do not follow the one before them, each with that one, and the first with None.
+
+    It looks at few of them: where the first and the last number of a stretch fit its length, nothing is missing in it.
+    Records without the kernel's form, which the kernel never gives, are left out where they are met.
+    """
+    try:
+        return _breaks(raws)
+    except _NoNumberError:
+        return _breaks([raw for raw in raws if has_form(raw)])
+
+
+class _NoNumberError(ValueError):
+    """A record has no number."""
+
+
+def _breaks(raws: Sequence[bytes]) -> list[tuple[bytes | None, bytes]]:
+    if not raws:
+        return []
+    found: list[tuple[bytes | None, bytes]] = [(None, raws[0])]
+    stretches = [(0, len(raws) - 1, _number(raws[0]), _number(raws[-1]))]
+    while stretches:
+        first, last, oldest, newest = stretches.pop()
+        if newest - oldest == last - first:
+            continue
+        if last - first == 1:
+            found.append((raws[first], raws[last]))
+            continue
+        middle = (first + last) // 2
+        number = _number(raws[middle])
+        stretches += ((middle, last, number, newest), (first, middle, oldest, number))
+    return found
+
+
+def _number(raw: bytes) -> int:
+    number = header_number(raw, 1)
+    if number < 0:
+        raise _NoNumberError
+    return number
+
+
+def gaps_in(raws: Sequence[bytes], last: Place | None) -> list[Gap]:
     """Find what is missing before and between these records.
 
     :param last: the record that was read before them.
     """
     found: list[Gap] = []
-    for raw in raws:
+    for before, raw in breaks(raws):
+        earlier = last if before is None else place_of(before)
         place = place_of(raw)
         if place is None:
             continue
-        expected = 0 if last is None else last.sequence + 1
+        expected = 0 if earlier is None else earlier.sequence + 1
         if place.sequence > expected:
-            after = 0 if last is None else last.usec
+            after = 0 if earlier is None else earlier.usec
             found.append(Gap(after=after, before=place.usec, missing=place.sequence - expected))
-        last = place
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from fleetwell.health.kernel_flood import WINDOW, KernelFlood
+from fleetwell.health.kernel_flood import PIECE, KernelFlood
 from fleetwell.health.kernel_log import KernelLogReader
 from fleetwell.health.line_marks import may_matter
 from fleetwell.health.log_forms import LogRecord
@@ -61,7 +61,7 @@ def stimuli(  # noqa: C901 (one loop over a flood: calls would cost more than th
         if at is None:
             at = latest if record.uptime is None else reader.boot_time + record.uptime
         latest = max(latest, at)
-        if latest - since > _TOGETHER or len(raws) >= WINDOW:
+        if latest - since > _TOGETHER or len(raws) >= PIECE:
             batch.extend(flood.read(raws))
             raws, since = [], latest
             if len(batch) >= _BATCH:

@@ -22,9 +22,13 @@ log = structlog.get_logger(__name__)
 
 RECORD_LIMIT = 16 * 1024
 """Bytes for one read of the device; the kernel's own limit for a record with its properties is 8 KiB."""
-BATCH = 1024
+BATCH = 4096
 """Records of the device between two turns of the loop: a flood must not keep conditions from being published."""
-CHUNK = 64 * 1024
+CHUNK = 256 * 1024
+BUSY = 16
+"""Records of a batch from which on the log is busy."""
+REST = 0.02
+"""Seconds until a busy log is read again once all of it was: a batch costs as much as a hundred records."""
 POLL_INTERVAL = 0.05
 """Seconds between looks at a regular file where the kernel gives no watch on it."""
 WATCHED_INTERVAL = 5.0
@@ -53,6 +57,8 @@ class KernelLogTail:
         self._inode = 0
         self._held = b""
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._rests = False
+        """A busy log is left alone for a moment."""
         self._watch: FileWatch | None = None
 
     def start(self) -> None:
@@ -71,7 +77,7 @@ class KernelLogTail:
         status = os.fstat(self._fd)
         self._inode = status.st_ino
         if stat.S_ISCHR(status.st_mode):
-            loop.add_reader(self._fd, self._read_device)
+            self._follow_device()
             self._timer = loop.call_later(self._poll_interval, self.caught_up.set)
         else:
             self._watch = self._watched()
@@ -90,6 +96,10 @@ class KernelLogTail:
             os.close(self._fd)
             self._fd = None
 
+    def _follow_device(self) -> None:
+        assert self._fd is not None  # noqa: S101 (the timer is cancelled before the descriptor is closed)
+        asyncio.get_running_loop().add_reader(self._fd, self._read_device)
+
     def _read_device(self) -> None:
         """Read one record a time, as the device gives them; what is left makes the loop call again."""
         assert self._fd is not None  # noqa: S101 (the reader is removed before the descriptor is closed)
@@ -99,6 +109,10 @@ class KernelLogTail:
                 records.append(os.read(self._fd, RECORD_LIMIT))
             except BlockingIOError:
                 self.caught_up.set()
+                if len(records) >= BUSY:
+                    loop = asyncio.get_running_loop()
+                    loop.remove_reader(self._fd)
+                    self._timer = loop.call_later(REST, self._follow_device)
                 break
             except BrokenPipeError:
                 continue  # Records were overwritten before they were read: the sequence numbers will show it.
@@ -117,6 +131,7 @@ class KernelLogTail:
     def _read_file(self) -> None:
         assert self._fd is not None  # noqa: S101 (the timer is cancelled before the descriptor is closed)
         loop = asyncio.get_running_loop()
+        self._rests = False
         chunk = os.read(self._fd, CHUNK)
         records, self._held = split(self._held + chunk, whole=len(chunk) < CHUNK)
         if records:
@@ -129,7 +144,9 @@ class KernelLogTail:
             self.close()
             self._timer = loop.call_soon(self.start)
             return
-        self._timer = loop.call_later(WATCHED_INTERVAL if self._watch else self._poll_interval, self._read_file)
+        self._rests = len(records) >= BUSY
+        pause = REST if self._rests else WATCHED_INTERVAL if self._watch else self._poll_interval
+        self._timer = loop.call_later(pause, self._read_file)
 
     def _watched(self) -> FileWatch | None:
         """Have the kernel say when the file changes. It is asked before the first read, so that nothing is missed."""
@@ -142,6 +159,8 @@ class KernelLogTail:
             return None
 
     def _stirred(self) -> None:
+        if self._rests:
+            return  # It is read again in a moment.
         if self._timer is not None:
             self._timer.cancel()
         self._read_file()
@@ -161,9 +180,9 @@ def split(text: bytes, *, whole: bool) -> tuple[list[bytes], bytes]:
     :param whole: nothing more is there at this moment, so the last record has all its properties. Otherwise it is kept,
         since more of its indented lines may follow.
     """
-    complete, newline, rest = text.rpartition(b"\n")
-    records = (complete + newline).splitlines(keepends=True)
-    if b"\n " in complete:
+    end = text.rfind(b"\n") + 1
+    records, rest = text[:end].splitlines(keepends=True), text[end:]
+    if b"\n " in text:
         records = _with_properties(records)
     if not whole and records:
         rest = records.pop() + rest
