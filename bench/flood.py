@@ -4,6 +4,10 @@
 tail that follows the log, the reader, triage. Each kind of flood runs in a process of its own, so that its peak memory
 is its own; processor time counts from the first record to the last finding, imports not included. ``cpu_s`` is the
 worst kind.
+
+Then the flood comes live: another process writes all kinds mixed, 50,000 lines a second, and among them now and then
+that a GPU has a fault which it did not have before. ``condition_p99_ms`` is how long that takes from the write to the
+agent's conditions; the processor time of this run counts for ``cpu_s`` like that of the others.
 """
 
 from __future__ import annotations
@@ -29,73 +33,11 @@ from fleetwell.agent.boot import Boot
 from fleetwell.agent.kernel_events import KernelEvents
 from fleetwell.health.vocabulary import BootId
 from fleetwell.probes.inventory import Expected, MachineMemory
+from flood_kinds import KINDS
+from flood_live import live
 
 LINES = 800_000
-GOAL_CPU_S = 3.0
-XID_95 = "NVRM: Xid (PCI:0000:3f:00): 95, pid=1234, name=python3, Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No"
-UNIT = "Graphics SM Warp Exception on (GPC {}, TPC {}, SM 0): Out Of Range Address"
-
-
-def equal(_number: int) -> str:
-    return "3," + XID_95
-
-
-def processes(number: int) -> str:
-    """Give lines of ever new processes, some of whose names try to look like another line."""
-    name = ("python3", "a: 79, b", "x): 79, GPU has", "ray::Worker")[number % 4]
-    code = (31, 43, 45, 94, 13, 32)[number % 6]
-    where = UNIT.format(number % 9, number % 7)
-    return f"3,NVRM: Xid (PCI:0000:{number % 8:02x}:00): {code}, pid={number}, name={name}, {where}"
-
-
-def addresses(number: int) -> str:
-    """Give lines of GPUs that no machine has."""
-    address = f"{number >> 8 & 0xFFFF:04x}:{number & 0xFF:02x}:00"
-    return f"3,NVRM: Xid (PCI:{address}): {number % 200}, pid={number}, name=python3, Ch 00000008"
-
-
-def registers(number: int) -> str:
-    """Give link errors with ever new registers."""
-    word = number * 2654435761 & 0xFFFFFFFF
-    link = f"Link {number % 18:02d} (0x{word:08x} 0x{number:08x} 0x0)"
-    return f"3,NVRM: Xid (PCI:0000:{number % 8:02x}:00): {144 + number % 7}, RLW_SRC_TRACK Nonfatal XC1 i0 {link}"
-
-
-def drivers(number: int) -> str:
-    """Give garbage that begins as the lines of many drivers do."""
-    start = (
-        "NVRM: RmInitAdapter ",
-        "nvme nvme0: I/O timeout ",
-        "mlx5_core 0000:18:00.0: Port module event ",
-        "EDAC MC0: 1 UE ",
-        "nvidia-nvswitch0: SXid (",
-        "INFO: task x blocked ",
-        "efa 0000:4f:00.0: Admin ",
-        "I/O error, dev sda, sector ",
-    )[number % 8]
-    return f"3,{start}{number} " + "x" * (number % 60)
-
-
-def programs(number: int) -> str:
-    """Give what user space writes, and crashes of programs."""
-    if number % 2:
-        return f"12,NVRM: Xid (PCI:0000:3f:00): 79, pid={number}, GPU has fallen off the bus."
-    return f"6,p{number % 9999}[{number}]: segfault at {number:x} ip 7f00 sp 7f00 error 4 in libnccl.so.2[7f00+1000]"
-
-
-def mixed(number: int) -> str:
-    return (processes, addresses, registers, drivers, programs)[number % 5](number)
-
-
-KINDS: dict[str, Callable[[int], str]] = {
-    "equal": equal,
-    "processes": processes,
-    "addresses": addresses,
-    "registers": registers,
-    "drivers": drivers,
-    "programs": programs,
-    "mixed": mixed,
-}
+GOAL = {"cpu_s": 3.0, "condition_p99_ms": 500.0}
 
 
 def write(path: Path, kind: Callable[[int], str]) -> None:
@@ -161,18 +103,28 @@ def main() -> int:
                 for key, digits in (("cpu_s", 2), ("peak_mib", 1), ("turn_ms", 1), ("findings", 0), ("count", 0))
             ),
         )
-    Console().print(table)
+    console = Console()
+    console.print(table)
+    arrival = live()
+    console.print(
+        f"live: {arrival['condition_p99_ms']:.0f} ms until a condition says so (p99), {arrival['cpu_s']:.2f} s of CPU; "
+        f"for {arrival['waited_s']:.1f} s others had the processor"
+    )
     equal_cpu = results["equal"]["cpu_s"]
-    distinct_cpu = max(one["cpu_s"] for name, one in results.items() if name != "equal")
+    distinct_cpu = max(arrival["cpu_s"], *(one["cpu_s"] for name, one in results.items() if name != "equal"))
     figures = {
         "equal_cpu_s": round(equal_cpu, 2),
         "distinct_cpu_s": round(distinct_cpu, 2),
         "cpu_s": round(max(equal_cpu, distinct_cpu), 2),
         "peak_mib": round(max(one["peak_mib"] for one in results.values()), 1),
         "longest_turn_ms": round(max(one["turn_ms"] for one in results.values()), 1),
+        "live_cpu_s": round(arrival["cpu_s"], 2),
+        "condition_p99_ms": round(arrival["condition_p99_ms"], 1),
+        "condition_most_ms": round(arrival["condition_most_ms"], 1),
+        "unheard": int(arrival["unheard"]),
     }
-    met = figures["cpu_s"] <= GOAL_CPU_S
-    result = {"bench": "flood", "figures": figures, "goal": {"cpu_s": GOAL_CPU_S}, "met": met}
+    met = all(figures[name] <= goal for name, goal in GOAL.items()) and not figures["unheard"]
+    result = {"bench": "flood", "figures": figures, "goal": GOAL, "met": met}
     print(msgspec.json.encode(result).decode())
     return 0 if met else 1
 
