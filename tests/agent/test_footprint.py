@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from fleetwell.probes import launch
+
 HEAVY = ("rich", "pygments", "lightkube", "httpx", "yaml", "pydantic", "numpy", "torch", "pynvml", "prometheus_client")
 
 
@@ -37,6 +39,29 @@ def test_an_agent_imports_nothing_that_only_its_children_need() -> None:
 def test_what_was_kept_away_while_importing_can_be_imported_afterwards() -> None:
     code = "import fleetwell.cli.agent, rich.console, ctypes.util, ssl; assert ssl.create_default_context()"
     assert "rich.console" in imported_by(code)
+
+
+def test_an_agent_does_not_hold_what_the_standard_library_drags_along() -> None:
+    needless = {"tempfile", "shutil", "lzma", "zipfile", "urllib.request", "http.client", "importlib.resources"}
+    assert imported_by("import fleetwell.cli.agent").isdisjoint(needless)
+
+
+def test_the_environments_proxies_are_still_found() -> None:
+    code = (
+        "from fleetwell.kube.http_library import aiohttp; import os; os.environ['http_proxy'] = 'http://a.example:1'; "
+        "from aiohttp import helpers; from yarl import URL; "
+        "assert helpers.get_env_proxy_for_url(URL('http://b.example'))[0].host == 'a.example'"
+    )
+    assert "urllib.request" in imported_by(code)
+
+
+def test_a_child_is_started_without_what_it_never_calls() -> None:
+    argv = launch.python("report")
+    code = argv[argv.index("-c") + 1].partition("main = ")[0]
+    found = imported_by(f"{code}")
+    assert "pathlib" in found
+    assert found.isdisjoint({"urllib.parse", "ipaddress"})
+    assert "urllib.parse" in imported_by(f"{code}\nimport urllib.parse; assert urllib.parse.quote('ü') == '%C3%BC'")
 
 
 @pytest.mark.parametrize("child", ["nvml", "sysfs"])

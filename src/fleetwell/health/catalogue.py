@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import enum
 import functools
-import importlib.resources
 import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -124,9 +124,12 @@ _CONDITIONS: Final = {
 }
 
 
+_DATA: Final = Path(__file__).with_name("data")
+
+
 def read_data(name: str) -> str:
     """Read one of the package's own data files."""
-    return (importlib.resources.files("fleetwell.health") / "data" / name).read_text(encoding="utf-8")
+    return (_DATA / name).read_text(encoding="utf-8")
 
 
 def _read_fault(name: str, row: Mapping[str, Any]) -> Fault:

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -241,6 +240,8 @@ def _tls(config: ConnectionConfig) -> ssl.SSLContext | bool:
 def _load_client_certificate(context: ssl.SSLContext, config: ConnectionConfig) -> None:
     if not (config.client_cert_data or config.client_cert_file):
         return
+    import tempfile  # noqa: PLC0415 (costs memory; whoever has a token needs no file)
+
     # The ssl module reads certificates from files only; a private folder that is gone again keeps the key off the disk
     # for longer than it takes to read.
     with tempfile.TemporaryDirectory() as folder:

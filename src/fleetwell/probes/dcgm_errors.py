@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import re
 import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 HISTORY = 101
 """DCGM's error for Xids. Its health watch keeps them while the engine runs, so there they only show the past."""
@@ -70,7 +70,7 @@ class _Table:
 
 @functools.cache
 def _table() -> _Table:
-    text = (importlib.resources.files("fleetwell.probes") / "data" / "dcgm_errors.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("data").joinpath("dcgm_errors.toml").read_text(encoding="utf-8")
     data = tomllib.loads(text)
     errors = {int(number): Meaning(**row, history=int(number) == HISTORY) for number, row in data["errors"].items()}
     texts = tuple(

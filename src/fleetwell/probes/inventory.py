@@ -11,7 +11,6 @@ Never a label or an allocatable count that the driver stack writes: they shrink 
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -82,7 +81,7 @@ class MachineMemory(msgspec.Struct, frozen=True, kw_only=True):
 @functools.cache
 def instance_types() -> Mapping[str, TypeCounts]:
     """Read the table of instance types."""
-    text = (importlib.resources.files("fleetwell.probes") / "data" / "instance_types.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("data").joinpath("instance_types.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomllib.loads(text), dict[str, TypeCounts])
 
 
