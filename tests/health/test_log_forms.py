@@ -2,14 +2,18 @@
 
 import datetime as dt
 import json
+import re
+import tomllib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetwell.health.catalogue import read_data
 from fleetwell.health.kernel_log import KernelLogReader
 from fleetwell.health.log_forms import Form, LogRecord, records
-from fleetwell.health.log_stamp import epoch_of
+from fleetwell.health.log_stamp import MONTH, epoch_of
 from fleetwell.health.log_stimuli import stimuli
 from fleetwell.health.stimuli import NewBoot
 from fleetwell.health.triage import findings, initial, step
@@ -65,6 +69,18 @@ FORMS = [
     (f"<3>1 2025-05-11T10:35:49.123456+05:30 host kernel - - - {XID}", 1746939949.123456, None),
     (f"3,1234,987654321,-;{XID}", None, 987.654321),
     (f"3,1234,987654321,-,caller=T12;{XID}", None, 987.654321),
+    (f"pcie-7: kern:     err: [2025-05-11T10:35:49.123456Z]: {XID}", 1746959749.123456, None),
+    (f"Jun 12 16:31:50  kernel: {XID}", 1749745910.0, None),
+    (f"Jun 12 16:31:50 kernel: {XID}", 1749745910.0, None),
+    (f"Thu Jun 12 16:31:50 2025 host kernel: {XID}", 1749745910.0, None),
+    (f"2025 Jun 12 16:31:50.250000 host ERR kernel: [   12.345678] {XID}", 1749745910.25, 12.345678),
+    (f"cze 12 16:31:50 host kernel: {XID}", 1749745910.0, None),
+    (f"juin 12 16:31:50 host kernel: {XID}", 1749745910.0, None),
+    (f"6月 12 16:31:50 host kernel: {XID}", 1749745910.0, None),
+    (f"[Do Jun 12 16:31:50 2025] {XID}", 1749745910.0, None),
+    (f'<3>1 2025-05-11T10:35:49.123456+05:30 host kernel - ID7 [meta seq="4"] {XID}', 1746939949.123456, None),
+    (f" kernel: {XID}", None, None),
+    (f"kernel:[ 1843.308145] {XID}", None, 1843.308145),
     (journal(__REALTIME_TIMESTAMP="1737714894000000", __MONOTONIC_TIMESTAMP="5000000"), 1737714894.0, 5.0),
     (journal([ord(char) for char in XID]), None, None),
     (journal(SYSLOG_FACILITY=0), None, None),
@@ -91,6 +107,11 @@ def test_a_line_says_the_same_in_every_form(line: str, at: float | None, uptime:
         f"2026-05-11T10:35:49.123456+05:30 host app[1]: {XID}",
         f"2026-05-11T10:35:49+05:30 host kernel-log: {XID}",
         f"12,5,6,-;{XID}",
+        f"pcie-7: user:     err: [2025-05-11T10:35:49.123456Z]: {XID}",
+        f"2025-05-11T10:35:49.123456Z stderr F {XID}",
+        f"2025-05-11T10:35:49.123456Z stderr F Jun 12 16:31:50 host app[12]: {XID}",
+        f"> Jun 12 16:31:50 host app[12]: {XID}",
+        f"Jun 12 16:31:50 kernel[5]: {XID}",
         journal(_TRANSPORT="stdout"),
         journal(_TRANSPORT="syslog", SYSLOG_IDENTIFIER="kernel"),
         journal(SYSLOG_FACILITY="1"),
@@ -100,6 +121,112 @@ def test_a_line_says_the_same_in_every_form(line: str, at: float | None, uptime:
 def test_what_user_space_wrote_does_not_count_in_any_form(line: str) -> None:
     assert not one(line).from_kernel
     assert found(line) == ()
+
+
+WRAPPED = [
+    "{}",
+    "> {}",
+    ">> > {}",
+    "| {}",
+    "    {}",
+    "- {}",
+    "```{}```",
+    "`{}`",
+    "<pre>{}</pre>",
+    "<code>{}",
+    "12:{}",
+    "   345  {}",
+    "/var/log/messages-20250612:{}",
+    "./node-7/dmesg.txt:77:{}",
+    "node-7: {}",
+    "[pod/reader-x7/main] {}",
+    "2025-06-12T16:31:51.123456Z {}",
+    "2025-06-12T16:31:51.123456789Z stdout F {}",
+    "2025-06-12T16:31:51.123Z i-0123456789abcdef0 {}",
+    '{{"log":"{}\\n","stream":"stdout"}}',
+    '{{"timestamp": 1, "message": "{}"}}',
+    '            "textPayload": "{}",',
+]
+
+
+@pytest.mark.parametrize("around", WRAPPED)
+@pytest.mark.parametrize("form", [f"[ 1843.308145] {XID}", f"Jun 12 16:31:50 host kernel: {XID}"])
+def test_what_was_put_around_a_line_is_taken_off(around: str, form: str) -> None:
+    record = one(around.format(form))
+    assert (record.text, record.from_kernel, record.marked) == (XID, True, True)
+    assert (record.uptime == 1843.308145) is form.startswith("[")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"trainer saw: {XID}",
+        f"2025-06-12T16:31:51.123456Z stdout F watching for {XID}",
+        f"2025-06-12T16:31:51.123456Z watcher saw this [ 1843.308145] {XID}",
+        f'{{"level": "info", "message": "{XID}"}}',
+        f'{{"level": "info", "message": "saw [ 1843.308145] {XID}"}}',
+        f'            "message": "{XID}",',
+        f"INFO 12:00:01 watcher: {XID}",
+        f"node_problem Warning {XID}",
+    ],
+)
+def test_a_programs_message_that_quotes_a_line_stays_the_programs(line: str) -> None:
+    assert found(line) == ()
+
+
+def test_an_event_of_the_node_problem_detector_is_the_kernels_line() -> None:
+    line = f"  Warning  XidError  5m  kernel-monitor, node-7  {XID}"
+    assert [finding.fault for finding in found(line)] == ["GpuFallenOffBus"]
+
+
+ENTRY = {
+    "__REALTIME_TIMESTAMP": "1737714894000000",
+    "__MONOTONIC_TIMESTAMP": "5000000",
+    "_TRANSPORT": "kernel",
+    "SYSLOG_FACILITY": "0",
+    "MESSAGE": XID,
+}
+
+
+def export(entry: dict[str, str]) -> list[str]:
+    return [*(f"{key}={value}" for key, value in entry.items()), ""]
+
+
+def verbose(entry: dict[str, str]) -> list[str]:
+    return [
+        "Fri 2025-01-24 10:34:54.000000 UTC [s=0a1b;i=1;b=2c;m=4c4b40;t=62c;x=9]",
+        *(f"    {key}={value}" for key, value in entry.items()),
+    ]
+
+
+def pretty(entry: dict[str, str]) -> list[str]:
+    *most, last = (f'\t"{key}" : {json.dumps(value)}' for key, value in entry.items())
+    return ["{", *(f"{line}," for line in most), last, "}"]
+
+
+def sequence(entry: dict[str, str]) -> list[str]:
+    return [f"\x1e{json.dumps(entry)}"]
+
+
+def events(entry: dict[str, str]) -> list[str]:
+    return [f"data: {json.dumps(entry)}", ""]
+
+
+@pytest.mark.parametrize("printed", [export, verbose, pretty, sequence, events])
+def test_a_journal_entry_of_several_lines_is_one_record(printed: Callable[[dict[str, str]], list[str]]) -> None:
+    theirs = {**ENTRY, "_TRANSPORT": "stdout", "SYSLOG_IDENTIFIER": "app"}
+    lines = [*printed(ENTRY), *printed(theirs), *printed({**ENTRY, "__MONOTONIC_TIMESTAMP": "6000000"})]
+    (finding,) = found(*lines)
+    assert (finding.fault, finding.count) == ("GpuFallenOffBus", 2)
+    assert [told.uptime for told in records(lines, now=NOW) if told.from_kernel and told.text == XID] == [5.0, 6.0]
+
+
+def test_no_abbreviation_stands_for_two_months() -> None:
+    table = tomllib.loads(read_data("months.toml"))
+    names = [name for months in table.values() for name in months]
+    assert len(names) == len(set(names))
+    assert list(table) == [str(number) for number in range(1, 13)]
+    assert all(re.fullmatch(MONTH, name) and name == name.lower() for name in names)
 
 
 @pytest.mark.parametrize(
@@ -313,7 +440,7 @@ def test_no_line_makes_the_reader_fail(line: str | bytes, form: Form) -> None:
 )
 def test_no_journal_entry_makes_the_reader_fail(entry: dict[str, object]) -> None:
     for record in records([json.dumps(entry)]):
-        assert not record.from_kernel or not entry or entry["_TRANSPORT"] == "kernel"
+        assert not record.from_kernel or not entry or entry.get("_TRANSPORT") in (None, "kernel")
 
 
 def test_a_line_nested_without_end_is_no_entry() -> None:

@@ -82,7 +82,7 @@ class _Watch:
     def _see(self, record: LogRecord) -> None:
         if record.text.startswith("NVRM: load") and record.from_kernel and not self._known.driver:
             self._reader.driver_branch = driver_version.branch(driver_version.find(record.text))
-        if record.uptime is not None or record.at is not None:
+        if record.marked:
             self._lines += 1
             self._recognised += 1
         elif record.text.strip():

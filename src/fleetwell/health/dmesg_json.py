@@ -68,7 +68,7 @@ def _line(fields: dict[str, Any], now: float | None) -> LogLine | None:
     facility = fields.get("fac", "kern" if type(priority) is int and 0 <= priority < KERNEL_PRIORITIES else "")
     uptime = float(time) if isinstance(time, int | float) and 0 <= time < 1e12 else None
     at = epoch_of(time.replace(",", "."), now) if isinstance(time, str) else None
-    return LogLine(text[:_MAX_TEXT], facility == "kern", at, uptime)
+    return LogLine(text[:_MAX_TEXT], facility == "kern", at, uptime, marked=True)
 
 
 def _value(text: str) -> Any:

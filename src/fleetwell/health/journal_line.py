@@ -25,6 +25,10 @@ class _Fields(msgspec.Struct):
     monotonic: Any = msgspec.field(name="__MONOTONIC_TIMESTAMP", default=None)
     real: Any = msgspec.field(name="__REALTIME_TIMESTAMP", default=None)
     boot_id: Any = msgspec.field(name="_BOOT_ID", default=None)
+    identifier: Any = msgspec.field(name="SYSLOG_IDENTIFIER", default=None)
+    pid: Any = msgspec.field(name="_PID", default=None)
+    payload: Any = msgspec.field(name="jsonPayload", default=None)
+    """Where Cloud Logging puts the entry."""
 
 
 _decoder: Final = msgspec.json.Decoder(_Fields)
@@ -48,10 +52,16 @@ def parse_journal(line: str) -> JournalEntry | None:
         entry = _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
+    if isinstance(entry.payload, dict) and entry.message is msgspec.UNSET:
+        entry = msgspec.convert(entry.payload, _Fields)
     if entry.message is msgspec.UNSET:
         return None
     facility = _number(entry.facility)
-    from_kernel = entry.transport == "kernel" and facility in {None, _KERNEL_FACILITY}
+    # With --output-fields there is no transport. An entry that names nobody is then taken to be the kernel's.
+    by_kernel = entry.transport == "kernel" or (
+        entry.transport is None and entry.pid is None and (entry.identifier is None or entry.identifier == "kernel")
+    )
+    from_kernel = by_kernel and facility in {None, _KERNEL_FACILITY}
     source = _number(entry.source)
     monotonic = source if source is not None else _number(entry.monotonic)
     real = _number(entry.real)

@@ -15,8 +15,10 @@ from typing import Final
 import msgspec
 
 from fleetwell.health.dmesg_json import DmesgJson, parse_compact
+from fleetwell.health.journal_blocks import entries
 from fleetwell.health.journal_line import parse_journal
 from fleetwell.health.log_line import LogLine, rest_of_record, strip_prefix
+from fleetwell.health.log_wrapping import in_json
 
 _BOOT_LINE: Final = re.compile(r"(?:Linux version \d{1,3}\.\d{1,4}|Booting Linux on physical CPU 0x)")
 _BOOT_MARK: Final = re.compile(r"-- (?:Boot (?P<id>[0-9a-f]{8,32})|Reboot) --\s*\Z")
@@ -52,6 +54,8 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
     uptime: float | None = None
     """Seconds since the boot by the kernel's clock, where the line tells."""
     sequence: int | None = None
+    marked: bool = False
+    """Whether something stood before the text that stands before a log's lines only."""
 
 
 class _Boots:
@@ -117,7 +121,7 @@ def records(  # noqa: C901, PLR0912 (one branch for each form of line; calls wou
     document = DmesgJson()
     properties = False
     told = LogLine("", from_kernel=True)
-    for raw in lines:
+    for raw in entries(lines) if form is Form.AUTO else lines:
         line = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
         line = line.rstrip("\r\n")
         if not line:
@@ -125,11 +129,14 @@ def records(  # noqa: C901, PLR0912 (one branch for each form of line; calls wou
         if journal and line.startswith("{"):
             entry = parse_journal(line)
             if entry is not None:
-                told = LogLine(entry.text, entry.from_kernel, entry.at, entry.uptime)
+                told = LogLine(entry.text, entry.from_kernel, entry.at, entry.uptime, marked=True)
                 yield _record(told, boots.see(told, entry.boot_id))
                 continue
             if line.startswith('{"'):
-                for told in () if form is Form.JOURNAL else parse_compact(line, now) or ():
+                if form is Form.JOURNAL:
+                    continue
+                inner = in_json(line) if (compact := parse_compact(line, now)) is None else ""
+                for told in [strip_prefix(inner, now)] if inner else compact or ():
                     yield _record(told, boots.see(told, ""))
                 continue  # JSON of something else; the kernel's own lines may begin with "{1}[Hardware Error]"
         if form is Form.JOURNAL:
@@ -160,5 +167,11 @@ def records(  # noqa: C901, PLR0912 (one branch for each form of line; calls wou
 
 def _record(line: LogLine, boot: int) -> LogRecord:
     return LogRecord(
-        text=line.text, from_kernel=line.from_kernel, boot=boot, at=line.at, uptime=line.uptime, sequence=line.sequence
+        text=line.text,
+        from_kernel=line.from_kernel,
+        boot=boot,
+        at=line.at,
+        uptime=line.uptime,
+        sequence=line.sequence,
+        marked=line.marked,
     )

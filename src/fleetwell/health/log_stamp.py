@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import tomllib
 from typing import Final
 
-_ISO: Final = re.compile(
-    r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d{2}:?\d{2}))?\Z"
+from fleetwell.health.catalogue import read_data
+
+ISO: Final = r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?:Z|[+-]\d{2}:?\d{2})?"
+MONTH: Final = r"(?:[^\W\d_]{3,9}\.?|\d{1,2}[月월])"
+"""A month in whatever language the machine speaks."""
+_WEEKDAY: Final = r"[^\W\d_]{1,9}\.?"
+BSD: Final = (
+    rf"(?:\d{{4}} |{_WEEKDAY} {{1,3}})?{MONTH} {{1,4}}\d{{1,2}} \d{{2}}:\d{{2}}:\d{{2}}(?:\.\d{{1,9}})?(?: \d{{4}})?"
 )
-_BSD: Final = re.compile(r"([A-Z][a-z]{2}) ([ \d]\d) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,9}))?(?: (\d{4}))?\Z")
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+"""A syslog file's time, also with the year before or behind it or with the day of the week."""
+
+_ISO: Final = re.compile(
+    r"(?:\S{1,12} )?(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}:\d{2})(?:[.,](\d{1,9}))?(?: ?(Z|UTC|[+-]\d{2}:?\d{2}))?\Z"
+)
+_BSD: Final = re.compile(
+    rf"(?:(\d{{4}}) |{_WEEKDAY} {{1,3}})?({MONTH}) {{1,4}}(\d{{1,2}}) (\d{{2}}:\d{{2}}:\d{{2}})"
+    r"(?:\.(\d{1,9}))?(?: (\d{4}))?\Z"
+)
+_MONTHS: Final = {
+    name: int(number) for number, names in tomllib.loads(read_data("months.toml")).items() for name in names
+}
 _DAY: Final = 86_400.0
 
 
@@ -24,15 +41,11 @@ def epoch_of(stamp: str, now: float | None = None) -> float | None:
         zone = iso[4] or ""
         zone = "+00:00" if zone in {"", "Z", "UTC"} else zone
         return _epoch(f"{iso[1]}T{iso[2]}.{(iso[3] or '0')[:6]:0<6}{zone}")
-    weekday, _, rest = stamp.partition(" ")
-    bsd = _BSD.match(rest) if weekday not in _MONTHS else _BSD.match(stamp)
-    if bsd is None or bsd[1] not in _MONTHS:
+    if (bsd := _BSD.match(stamp)) is None or (month := _month(bsd[2])) is None:
         return None
-    rest_of_year = (
-        f"-{_MONTHS.index(bsd[1]) + 1:02d}-{int(bsd[2]):02d}T{bsd[3]}:{bsd[4]}:{bsd[5]}.{(bsd[6] or '0')[:6]:0<6}"
-    )
-    if bsd[7]:
-        return _epoch(f"{bsd[7]}{rest_of_year}+00:00")
+    rest_of_year = f"-{month:02d}-{int(bsd[3]):02d}T{bsd[4]}.{(bsd[5] or '0')[:6]:0<6}"
+    if (written := bsd[1] or bsd[6]) is not None:
+        return _epoch(f"{written}{rest_of_year}+00:00")
     if now is None:
         return None
     year = dt.datetime.fromtimestamp(now, dt.UTC).year
@@ -41,6 +54,10 @@ def epoch_of(stamp: str, now: float | None = None) -> float | None:
         if at is not None and at <= now + _DAY:
             return at
     return None
+
+
+def _month(name: str) -> int | None:
+    return int(name[:-1]) if name[0].isdigit() else _MONTHS.get(name.lower().rstrip("."))
 
 
 def _epoch(iso: str) -> float | None:
