@@ -146,6 +146,36 @@ def test_jobs_that_failed_long_ago_do_not_count() -> None:
     assert not suspected(told(exception(1), exception(2), exception(3), apart=86_500))
 
 
+LOST = "NVRM: GPU0 nvCheckOkFailedNoLog: Check failed: GPU lost from the bus [NV_ERR_GPU_IS_LOST] (0x0000000F)"
+NO_START = "NVRM: GPU 0000:b0:00.0: RmInitAdapter failed! (0x22:0x56:901)"
+NONE_STARTED = "NVRM: None of the NVIDIA devices were initialized."
+SILENT = "NVRM: GPU at PCI:0000:b0:00: GSP RM heartbeat timed out"
+SILENT_TOO = "NVRM: nvAssertFailedNoLog: Assertion failed: GSP RM heartbeat timed out"
+
+
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        ([xid(79), LOST], "GpuFallenOffBus"),
+        ([xid(79), NO_START], "GpuFallenOffBus"),
+        ([xid(79), NONE_STARTED], "GpuFallenOffBus"),
+        ([NO_START, NONE_STARTED], "GpuInitFailed"),
+        ([NONE_STARTED, NO_START], "GpuInitFailed"),
+        ([xid(119), SILENT], "GpuGspTimeout"),
+        ([xid(119), SILENT_TOO], "GpuGspTimeout"),
+    ],
+)
+def test_what_the_driver_goes_on_saying_of_a_gpu_that_is_known_to_be_bad_is_no_other_finding(
+    lines: list[str], fault: str
+) -> None:
+    assert [one.fault for one in findings(told(*lines))] == [fault]
+
+
+def test_what_it_says_of_another_gpu_or_of_a_gpu_in_other_trouble_is_one() -> None:
+    assert len(found(xid(79, bus="b1"), NO_START)) == 2
+    assert len(found(xid(63, ", Row Remapper"), NO_START)) == 2
+
+
 # --- floods --------------------------------------------------------------------------------------------------------
 
 

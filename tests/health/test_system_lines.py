@@ -83,6 +83,39 @@ BAD = [
     ("infiniband rdmap79s0: Admin queue is closed", "EfaAdminQueueDead", "nic/rdmap79s0"),
     ("NVRM: GPU 0000:17:00.0: RmInitAdapter: Cannot initialize GSP firmware RM", "GpuInitFailed", "gpu/GPU-17"),
     ("NVRM: GPU at PCI:0000:17:00: GSP RM heartbeat timed out", "GpuGspTimeout", "gpu/GPU-17"),
+    (
+        "nvidia 0000:17:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+        "GpuFallenOffBus",
+        "gpu/GPU-17",
+    ),
+    (
+        "nvidia 0000:17:00.0: can't change power state from D3cold to D0 (config space inaccessible)",
+        "GpuFallenOffBus",
+        "gpu/GPU-17",
+    ),
+    (
+        "mlx5_core 0000:18:00.0: Unable to change power state from D3hot to D0, device inaccessible",
+        "NicPcieFatal",
+        "nic/mlx5_0",
+    ),
+    (
+        "mlx5_core 0000:18:00.0: temp_warn:193:(pid 0): High temperature on sensors with bit set 0 1",
+        "NicOverheating",
+        "nic/mlx5_0",
+    ),
+    ("Memory failure: 0x3f9b2d: recovery action for dirty LRU page: Recovered", "HostMemoryUncorrectable", "host"),
+    ("Memory failure: 0x3f9b2d: Killing python3:4242 due to hardware memory", "HostMemoryUncorrectable", "host"),
+    (
+        "NVRM: nvGpuOpsReportFatalError: uvm encountered global fatal error 0x60, requiring os reboot to recover.",
+        "GpuRecoveryActionReboot",
+        "host",
+    ),
+    (
+        "NVRM: GPU0 nvAssertFailedNoLog: rpcSendMessage failed with status 0x0000000f for fn 78!",
+        "GpuLost",
+        "host",
+    ),
+    ("NVRM: None of the NVIDIA devices were initialized.", "GpuInitFailed", "host"),
 ]
 NOT_THE_MACHINE = [
     ("Memory cgroup out of memory: Killed process 4242 (python3) total-vm:1kB, anon-rss:1kB", "ApplicationOutOfMemory"),
@@ -112,6 +145,14 @@ NOT_THE_MACHINE = [
     ("NETDEV WATCHDOG: eth2 (mlx5_core): transmit queue 5 timed out", "NicLinkNoted"),
 ]
 NOTHING = [
+    "nouveau 0000:17:00.0: Unable to change power state from D3cold to D0, device inaccessible",
+    "nvidia 0000:17:00.0: enabling device (0140 -> 0142)",
+    "Memory failure: 0x3f9b2d: not a page",
+    "NVRM: GPU0 _kgspRpc: rpcSendMessage failed with status 0x00000065 for fn 78!",
+    "mlx5_core 0000:18:00.0: firmware version: 28.39.1002",
+    "BUG: unable to handle page fault for address: ffffb1",
+    "general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP NOPTI",
+    "RIP: 0010:_nv011242rm+0x4d/0xd0 [nvidia]",
     "nvidia 0000:17:00.0:   device [10de:2330] error status/mask=00000001/00002000",
     "nvidia 0000:17:00.0: AER: device recovery successful",
     "pcieport 0000:16:01.0: AER: Corrected error received: 0000:17:00.0",
@@ -256,6 +297,79 @@ def test_a_task_of_an_adapters_driver_that_hangs_is_judged_by_whether_the_adapte
     hung = "INFO: task kworker/u64:1+mlx5:811 blocked for more than 120 seconds."
     assert [one.fault for one in read(hung)] == ["NicDriverTaskHung"]
     assert [one.fault for one in read(TIMEOUT, hung)] == ["NicLinkNoted", "NicTransmitStuck"]
+
+
+OOPS = "BUG: unable to handle page fault for address: ffffb1e2c0a90008"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        OOPS,
+        "BUG: kernel NULL pointer dereference, address: 0000000000000160",
+        "BUG: unable to handle kernel NULL pointer dereference at 0000000000000160",
+        "general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP NOPTI",
+        "general protection fault: 0000 [#1] SMP NOPTI",
+        "kernel BUG at mm/slub.c:4321!",
+        "Unable to handle kernel paging request at virtual address ffff800b",
+        "Oops: 0000 [#1] SMP PTI",
+    ],
+)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "RIP: 0010:_nv011242rm+0x4d/0xd0 [nvidia]",
+        "IP: [<ffffffffa1b2c3d4>] _nv011242rm+0x4d/0xd0 [nvidia]",
+        "pc : uvm_va_block_find+0x4d/0xd0 [nvidia_uvm]",
+        " rm_ioctl+0x63/0xb0 [nvidia]",
+        " [<ffffffffa1b2c3d4>] rm_ioctl+0x63/0xb0 [nvidia]",
+    ],
+)
+def test_a_kernel_that_stumbles_inside_the_gpus_driver_needs_a_reboot(head: str, frame: str) -> None:
+    (seen,) = read(head, "CPU: 3 PID: 4242 Comm: python3 Tainted: P           OE", frame, apart=0.01)
+    assert (seen.fault, seen.component, seen.verdict) == ("DriverCrashed", "host", Verdict.BAD)
+    assert seen.recovery is Recovery.REBOOT
+    assert head[:20] in seen.evidence
+    assert frame.strip() in seen.evidence
+    assert may_matter(head.encode())
+    assert may_matter(frame.encode())
+
+
+def test_a_kernel_that_stumbles_elsewhere_is_no_fault_of_the_gpus_driver() -> None:
+    for place in ("amdgpu", "drbd", "mlx5_core", "lustre"):
+        assert read(OOPS, f"RIP: 0010:some_call+0x4d/0xd0 [{place}]", " do_syscall_64+0x5b/0x80", apart=0.01) == []
+    assert read(OOPS, "RIP: 0010:_nv011242rm+0x4d/0xd0 [nvidia]", apart=60) == []
+
+
+def test_a_fabric_manager_of_another_version_is_a_matter_of_the_installation() -> None:
+    (seen,) = read("nvidia-nvswitch: Version mismatch, kernel version 570.133.20 user version 570.124.06")
+    assert (seen.fault, seen.verdict) == ("DriverLibraryMismatch", Verdict.CONFIG)
+
+
+def test_a_gpu_that_the_driver_does_not_support_is_named_by_the_record_before() -> None:
+    (seen,) = read(
+        "NVRM: The NVIDIA GPU 0000:17:00.0 (PCI ID: 10de:1b06)",
+        "NVRM: installed in this system is not supported by open",
+        "NVRM: nvidia.ko because it does not include the required GPU",
+        apart=0.01,
+    )
+    assert (seen.fault, seen.component, seen.verdict) == ("GpuUnsupported", "gpu/GPU-17", Verdict.CONFIG)
+    assert seen.recovery is Recovery.NONE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "e1000e: enp3s0 NIC Link is Down",
+        "igb 0000:4f:00.1 enp79s0f1: igb: enp79s0f1 NIC Link is Down",
+        "ixgbe 0000:4f:00.1: enp79s0f1: NIC Link is Down",
+        "bnxt_en 0000:4f:00.1 enp79s0f1: NIC Link is Down",
+    ],
+)
+def test_a_link_that_goes_down_is_noted_with_its_interface_in_old_words_too(line: str) -> None:
+    (seen,) = read(line)
+    assert (seen.fault, seen.verdict) == ("NicLinkNoted", Verdict.OK)
+    assert may_matter(line.encode())
 
 
 def test_bus_losses_of_two_gpus_are_told_apart_though_their_records_and_others_lie_between() -> None:

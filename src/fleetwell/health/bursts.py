@@ -29,6 +29,7 @@ _SWITCH_FATAL: Final = FaultName(_DATA["switch"]["fault"])
 _SWITCH_PEERS: Final[frozenset[int]] = frozenset(_DATA["switch"]["peers"])
 _ADVICE: Final = 154
 _REFUSES: Final = FaultName(_DATA["refuses"]["fault"])
+_GOES_ON: Final[dict[str, frozenset[str]]] = {name: frozenset(faults) for name, faults in _DATA["goes_on"].items()}
 
 REPETITION_BY_UNIT: Final[dict[int, bool]] = {int(xid): by == "unit" for xid, by in _DATA["repetition"].items()}
 """Codes whose repetition is a suspicion, and whether they count by unit."""
@@ -61,6 +62,7 @@ def _see(table: FindingsTable, seen: Observation, burst_s: float, times: int) ->
             return key
     near = [(other, kept) for other, kept in _near(table, seen, burst_s) if other != key]
     root = _waits_for_reset(table, seen) if seen.fault == _REFUSES else _root_of(seen, key, near)
+    root = root or _goes_on(table, seen, key)
     if root is not None:
         table.join(root, seen)
         return root
@@ -77,6 +79,7 @@ def _see(table: FindingsTable, seen: Observation, burst_s: float, times: int) ->
     if fewer != key and fewer in table.kept:
         table.absorb(key, fewer)  # what looked like little has become this
     _gather(table, key, seen, near)
+    _gather_unnamed(table, key, seen, burst_s)
     if seen.fault == _SWITCH_FATAL and key in table.kept:
         _gather_peers(table, key, seen, burst_s)
     return key if key in table.kept else None
@@ -116,6 +119,35 @@ def _waits_for_reset(table: FindingsTable, seen: Observation) -> Key | None:
         ),
         None,
     )
+
+
+def _goes_on(table: FindingsTable, seen: Observation, key: Key) -> Key | None:
+    """Find the GPU that is known to be gone, or not to come up, of which this line says so once more."""
+    faults = _GOES_ON.get(seen.fault, frozenset())
+    if not faults:
+        return None
+    return next(
+        (
+            other
+            for other, kept in table.events_of_gpus()
+            if other.fault in faults
+            and other != key
+            and kept.finding.last_seen <= seen.at
+            and kept.done is Recovery.NONE
+            and (seen.component == HOST or device_of(other.component) == device_of(seen.component))
+        ),
+        None,
+    )
+
+
+def _gather_unnamed(table: FindingsTable, key: Key, seen: Observation, burst_s: float) -> None:
+    """Take in what the driver said in this burst before it said of which GPU."""
+    if seen.component == HOST:
+        return
+    unnamed = {fault for fault, roots in _GOES_ON.items() if seen.fault in roots}
+    for other, _ in list(table.near_elsewhere(seen, unnamed, burst_s)) if unnamed else ():
+        if other.component == HOST and key in table.kept:
+            table.absorb(key, other)
 
 
 def _explains(kept: Kept, recovery: Recovery) -> bool:

@@ -58,11 +58,13 @@ _RECOVERY_NUMBERS: Final = ("none", "gpu reset required", "node reboot required"
 _DRIVER: Final = {
     DriverKind.FALLEN_OFF_BUS: "GpuFallenOffBus",
     DriverKind.BUS_LOSS_TAIL: "GpuFallenOffBus",
+    DriverKind.UNSUPPORTED_TAIL: "GpuUnsupported",
     DriverKind.GPU_LOST: "GpuLost",
     DriverKind.INIT_FAILED: "GpuInitFailed",
     DriverKind.GSP_SILENT: "GpuGspTimeout",
     DriverKind.RESET_REQUIRED: "GpuResetRequired",
     DriverKind.API_MISMATCH: "DriverLibraryMismatch",
+    DriverKind.REBOOT_ASKED: "GpuRecoveryActionReboot",
     DriverKind.LINK_MASK_STUCK: "NvlinkMaskStuck",
     DriverKind.TASK_HUNG: "DriverTaskHung",
     DriverKind.NCCL_CRASH: "ApplicationCrash",
@@ -83,6 +85,7 @@ _NIC: Final = {
 _SYSTEM: Final = {
     SystemKind.PCIE_FATAL: "PcieFatalError",
     SystemKind.PCIE_UNRECOVERED: "PcieFatalError",
+    SystemKind.PCIE_SILENT: "GpuFallenOffBus",
     SystemKind.PCIE_NON_FATAL: "PcieErrorsUncorrected",
     SystemKind.PCIE_CORRECTED: "PcieErrorRate",
     SystemKind.MEMORY_UNCORRECTED: "HostMemoryUncorrectable",
@@ -95,6 +98,7 @@ _SYSTEM: Final = {
 _NIC_PCIE: Final = {
     SystemKind.PCIE_FATAL: "NicPcieFatal",
     SystemKind.PCIE_UNRECOVERED: "NicPcieFatal",
+    SystemKind.PCIE_SILENT: "NicPcieFatal",
     SystemKind.PCIE_NON_FATAL: "NicPcieErrors",
     SystemKind.PCIE_CORRECTED: "NicPcieErrors",
 }

@@ -54,7 +54,7 @@ def parse(text: str) -> KernelEvent | None:
         # What comes back None here began with a program's name: it may still be a crash line.
         return parse_xid(text) or parse_driver(text)
     if text.startswith("nvidia-nvswitch"):
-        return parse_sxid(text)
+        return parse_sxid(text) or parse_driver(text)
     return parse_driver(text) or parse_system(text) or parse_nic(text)
 
 
@@ -199,13 +199,13 @@ class KernelLogReader:
             case DriverKind.BUS_LOSS_HEAD:
                 self._heads.append((line.pci or "", at))
                 return Reading(None, settled=False)
-            case DriverKind.BUS_LOSS_TAIL:
+            case DriverKind.BUS_LOSS_TAIL | DriverKind.UNSUPPORTED_TAIL:
                 address, settled = self._head(at), False
             case DriverKind.GPU_NAMED:
                 if line.pci and line.uuid:
                     self.names.learn(line.pci, line.uuid)
                 return Reading(None, settled=False)
-            case DriverKind.OTHER_TASK_HUNG:
+            case DriverKind.OTHER_TASK_HUNG | DriverKind.OOPS:
                 self._stuck.began(line, text, at)
                 return Reading(None, settled=False)
             case DriverKind.NIC_TASK_HUNG:

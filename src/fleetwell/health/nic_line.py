@@ -41,6 +41,7 @@ class NicLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _IF: Final = r"[\w.@-]{1,32}"
+_NET: Final = r"(?:eth|en|ib)\w{1,28}"
 _EFA: Final = re.compile(rf"(?:efa (?P<pci>{PCI})|infiniband (?P<device>[\w.-]{{1,63}})): (?P<message>.{{0,500}})")
 _EFA_MESSAGES: Final = (
     (
@@ -73,8 +74,9 @@ _MLX5_MESSAGES: Final = tuple(
         (NicKind.TRANSMIT_TIMEOUT, r"NETDEV WATCHDOG: .{0,60}?transmit queue \d{1,6} timed out"),
         (
             NicKind.OVERHEATING,
-            r"(?:.{0,60}?Port module event(?:\[error\])?: module (?P<unit>\d{1,4}), (?:Cable error, )?High Temp)",
+            r".{0,60}?Port module event(?:\[error\])?: module (?P<unit>\d{1,4}), (?:Cable error, )?High Temp",
         ),
+        (NicKind.OVERHEATING, r".{0,60}?High temperature on sensors? "),
         (NicKind.POWER_LIMITED, r".{0,60}?Detected insufficient power on the PCIe slot"),
         (NicKind.MODULE_UNPLUGGED, r".{0,60}?Port module event: module (?P<unit>\d{1,4}), Cable unplugged"),
         (NicKind.MODULE_PLUGGED, r".{0,60}?Port module event: module (?P<unit>\d{1,4}), Cable plugged"),
@@ -85,8 +87,10 @@ _WATCHDOG: Final = re.compile(
     rf"NETDEV WATCHDOG: (?P<device>{_IF}) \((?P<driver>[\w-]{{1,32}})\): transmit queue \d{{1,6}} timed out"
 )
 _CARRIER: Final = re.compile(
-    rf"(?:(?P<driver>[a-z][\w-]{{1,31}}) (?P<pci>{PCI})(?: (?P<device>{_IF}))?: |"
-    rf"(?P<bond>{_IF}): \(slave (?P<slave>{_IF})\): link status definitely down|(?P<plain>(?:eth|en|ib)\w{{1,28}}): )"
+    rf"(?:(?P<driver>[a-z][\w-]{{1,31}}) (?P<pci>{PCI})(?: (?P<device>{_IF}))?: "
+    rf"(?:(?:[a-z]\w{{1,15}}: )?(?P<again>{_NET}):? )?|"
+    rf"(?:e1000e?|igb|ixgbe|i40e|tg3|bnx2x?): (?P<old>{_NET}):? |"
+    rf"(?P<bond>{_IF}): \(slave (?P<slave>{_IF})\): link status definitely down|(?P<plain>{_NET}): )"
     r"(?(bond)|(?:NIC )?Link (?:is )?[Dd]own\b)"
 )
 
@@ -106,7 +110,9 @@ def parse_nic(text: str) -> NicLine | None:
     if match is None:
         return None
     return NicLine(
-        kind=NicKind.LINK_DOWN, pci=_lower(match["pci"]), device=match["device"] or match["slave"] or match["plain"]
+        kind=NicKind.LINK_DOWN,
+        pci=_lower(match["pci"]),
+        device=match["device"] or match["again"] or match["slave"] or match["old"] or match["plain"],
     )
 
 

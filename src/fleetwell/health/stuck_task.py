@@ -49,11 +49,16 @@ class StuckTasks:
         """Take a line of a stack that is in a driver; None where no task waits for one."""
         if self._task is None or abs(at - self._task[2]) > _STACK_SECONDS:
             return None
+        if self._task[0].kind is DriverKind.OOPS and kind in _OF_ADAPTER:
+            return None
         (line, head, _), self._task = self._task, None
-        return self.judge(kind, line, f"{head} {text.strip()}" if kind in _OF_ADAPTER else head, at)
+        both = kind in _OF_ADAPTER or line.kind is DriverKind.OOPS
+        return self.judge(kind, line, f"{head} {text.strip()}" if both else head, at)
 
     def judge(self, kind: DriverKind, line: DriverLine, text: str, at: float) -> Stuck:
         """Say what is wrong, from what shows the driver."""
+        if line.kind is DriverKind.OOPS:
+            return Stuck("DriverCrashed", HOST, text, line.pid, line.unit)
         if kind not in _OF_ADAPTER:
             return Stuck("DriverTaskHung", HOST, text, line.pid, line.unit)
         adapter, since = self._not_sent or (HOST, float("-inf"))

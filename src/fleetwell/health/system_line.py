@@ -25,6 +25,7 @@ class SystemKind(enum.Enum):
     PCIE_NON_FATAL = "uncorrected PCIe error of one transaction"
     PCIE_CORRECTED = "corrected PCIe error"
     PCIE_UNRECOVERED = "the device could not be brought back after a PCIe error"
+    PCIE_SILENT = "the device does not answer where every device does, in its configuration space"
     MEMORY_UNCORRECTED = "uncorrected error of host memory or processor"
     GPU_PROGRAM_OUT_OF_MEMORY = "a program of the GPU stack was killed for memory"
     STORAGE_TIMEOUT = "a disk did not answer in time"
@@ -50,7 +51,9 @@ class SystemLine(msgspec.Struct, frozen=True, kw_only=True):
 _AER: Final = re.compile(
     rf"(?P<driver>nvidia|mlx5_core|efa) (?P<pci>{PCI}): (?:AER: )?"
     r"(?:PCIe Bus Error: severity=(?P<severity>Corrected|Correctable|Uncorrected|Uncorrectable)"
-    r"(?: \((?P<fatal>Fatal|Non-Fatal)\))?|(?P<lost>AER: )?(?P<failed>device recovery failed|can't recover \())"
+    r"(?: \((?P<fatal>Fatal|Non-Fatal)\))?|(?P<lost>AER: )?(?P<failed>device recovery failed|can't recover \()|"
+    r"(?P<silent>(?:Unable to|can't) change power state from \w{2,7} to D\w{1,4}[ ,(]{1,2}"
+    r"(?:device|config space) inacc))"
 )
 
 
@@ -59,7 +62,9 @@ def parse_pcie(text: str) -> SystemLine | None:
     match = _AER.match(text)
     if match is None:
         return None
-    if match["severity"] is None:
+    if match["silent"] is not None:
+        kind = SystemKind.PCIE_SILENT
+    elif match["severity"] is None:
         kind = SystemKind.PCIE_UNRECOVERED
     elif match["severity"].startswith("Correct"):
         kind = SystemKind.PCIE_CORRECTED
@@ -81,6 +86,13 @@ _MCE_USE: Final = re.compile(r"mce: Uncorrected hardware memory error in (?:user
 _APEI: Final = re.compile(r"\{\d{1,6}\}\[Hardware Error\]: event severity: fatal")
 
 
+_POISONED: Final = re.compile(
+    r"Memory failure: 0x[0-9a-f]{1,16}: "
+    r"(?:recovery action for |already hardware poisoned|Sending SIGBUS to |Killing |unhandlable page)"
+)
+"""The kernel takes a page out of use: whether a program lost data or not, the memory failed beyond correction."""
+
+
 def parse_memory(text: str) -> SystemLine | None:
     """Read an uncorrected error of host memory or a processor; None for corrected ones and for any other line."""
     if (edac := _EDAC.match(text)) is not None:
@@ -90,7 +102,7 @@ def parse_memory(text: str) -> SystemLine | None:
             return None
         unit = f"CPU {mce['cpu']}, bank {mce['bank']}" if mce["cpu"] else ""
         return SystemLine(kind=SystemKind.MEMORY_UNCORRECTED, unit=unit)
-    if _MCE_USE.match(text) or _APEI.match(text):
+    if _MCE_USE.match(text) or _APEI.match(text) or _POISONED.match(text):
         return SystemLine(kind=SystemKind.MEMORY_UNCORRECTED)
     return None
 
@@ -164,7 +176,7 @@ _BY_START: Final[dict[str, Callable[[str], SystemLine | None]]] = {
     "mce:": parse_memory,
     "[Har": parse_memory,
     "Out ": parse_killed,
-    "Memo": parse_killed,
+    "Memo": lambda text: parse_killed(text) or parse_memory(text),
     "nvme": parse_storage,
     "md/r": parse_storage,
     "blk_": parse_storage,
