@@ -64,6 +64,15 @@ def test_standard_input_is_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(Given("-").lines()) == ["one", "two"]
 
 
+@pytest.mark.parametrize("form", ["utf-16-le", "utf-16-be"])
+def test_what_powershell_redirected_into_a_file_is_read_as_it_is(tmp_path: Path, form: str) -> None:
+    lines = [f"[ {number}.000000] Prozeß \N{ROCKET} {number}" for number in range(2000)]
+    content = ("\ufeff" + "\r\n".join(lines)).encode(form)
+    assert list(file(tmp_path, content).lines()) == lines
+    assert file(tmp_path, content).text().splitlines() == lines
+    assert list(file(tmp_path, content[:-1]).lines())[:-1] == lines[:-1]
+
+
 def test_a_file_that_cannot_be_opened_is_said_to(tmp_path: Path) -> None:
     with pytest.raises(GivenError, match="cannot be read"):
         Given(str(tmp_path / "none")).text()

@@ -1,4 +1,4 @@
-"""Reads what a person hands over: files, standard input, gzip. All of it bounded, since a file may be a bomb.
+"""Reads what a person hands over: files, standard input, gzip, UTF-16. All of it bounded, since a file may be a bomb.
 
 Text comes as lines or as a whole. A line that is too long is cut and the rest of it dropped: what follows the cut must
 not look like a line of its own, or a program could write the kernel's words there.
@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -28,7 +28,7 @@ MAX_LINES: Final = 4_000_000
 """Lines of one log: more than the largest ring and a year of a quiet journal hold."""
 _GZIP: Final = b"\x1f\x8b"
 _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""What PowerShell writes where a tool's output is sent to a file."""
+"""How PowerShell begins what it redirects into a file."""
 STDIN: Final = "-"
 
 
@@ -97,14 +97,16 @@ class Given:
                         break
             except (OSError, EOFError, zlib.error) as error:
                 self.cut = f"{self.name} breaks off: {error}"
-        return kept[:TEXT_LIMIT].decode("utf-16" if kept.startswith(_UTF16) else "utf-8-sig", "replace")
+        return kept[:TEXT_LIMIT].decode("utf-8-sig", "replace")
 
     def _open(self) -> BinaryIO:
         try:
             raw = sys.stdin.buffer if self._path == STDIN else Path(self._path).open("rb")  # noqa: SIM115 (whoever reads closes it)
-            stream = io.BufferedReader(_Bytes(raw))
+            stream: io.BufferedReader[Any] = io.BufferedReader(_Bytes(raw))
             if stream.peek(2)[:2] == _GZIP:
-                return io.BufferedReader(gzip.GzipFile(fileobj=stream))
+                stream = io.BufferedReader(gzip.GzipFile(fileobj=stream))
+            if stream.peek(2)[:2] in _UTF16:
+                stream = io.BufferedReader(_Utf16(stream))
         except OSError as error:
             raise GivenError(f"{self.name} cannot be read: {error.strerror or error}") from error
         return stream
@@ -131,4 +133,34 @@ class _Bytes(io.RawIOBase):
         """Close what it reads, but for standard input."""
         if not self.closed and self._stream is not sys.stdin.buffer:
             self._stream.close()
+        super().close()
+
+
+class _Utf16(io.RawIOBase):
+    """Reads a stream of UTF-16 as one of UTF-8."""
+
+    def __init__(self, stream: io.BufferedReader[Any]) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+        self._waiting = b""
+
+    def readable(self) -> bool:
+        """Say that it can be read."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read what is there, at most as much as fits."""
+        view = memoryview(buffer)
+        more = True
+        while more and not self._waiting:
+            found = self._stream.read1(io.DEFAULT_BUFFER_SIZE)
+            more = bool(found)
+            self._waiting = self._decoder.decode(found, final=not more).encode()
+        found, self._waiting = self._waiting[: len(view)], self._waiting[len(view) :]
+        view[: len(found)] = found
+        return len(found)
+
+    def close(self) -> None:
+        """Close what it reads."""
+        self._stream.close()
         super().close()
