@@ -71,6 +71,7 @@ def test_what_powershell_redirected_into_a_file_is_read_as_it_is(tmp_path: Path,
     assert list(file(tmp_path, content).lines()) == lines
     assert file(tmp_path, content).text().splitlines() == lines
     assert list(file(tmp_path, content[:-1]).lines())[:-1] == lines[:-1]
+    assert list(file(tmp_path, gzip.compress(content)).lines()) == lines
 
 
 def test_a_file_that_cannot_be_opened_is_said_to(tmp_path: Path) -> None:

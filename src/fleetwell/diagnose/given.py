@@ -103,13 +103,20 @@ class Given:
         try:
             raw = sys.stdin.buffer if self._path == STDIN else Path(self._path).open("rb")  # noqa: SIM115 (whoever reads closes it)
             stream: io.BufferedReader[Any] = io.BufferedReader(_Bytes(raw))
-            if stream.peek(2)[:2] == _GZIP:
+            if _first_two(stream) == _GZIP:
                 stream = io.BufferedReader(gzip.GzipFile(fileobj=stream))
-            if stream.peek(2)[:2] in _UTF16:
+            if _first_two(stream) in _UTF16:
                 stream = io.BufferedReader(_Utf16(stream))
         except OSError as error:
             raise GivenError(f"{self.name} cannot be read: {error.strerror or error}") from error
         return stream
+
+
+def _first_two(stream: io.BufferedReader[Any]) -> bytes:
+    try:
+        return stream.peek(2)[:2]
+    except (EOFError, zlib.error):  # What it unpacks is cut or broken: whoever reads on is told.
+        return b""
 
 
 class _Bytes(io.RawIOBase):
