@@ -43,6 +43,9 @@ TIMES = (
 TAKEOVER = LEASE_SECONDS + 2 * RETRY_SECONDS + 10.0
 """Seconds within which the other leads, a busy machine allowed for."""
 
+REST = 0.5
+"""Seconds without a request after which none is on its way."""
+
 LATE = 1.0
 """Seconds in which a request that was held up on its way is answered, once the way is free."""
 
@@ -101,6 +104,18 @@ async def in_phase(field: Field, node: str, phase: Phase) -> bool:
     return await field.phase(node) is phase
 
 
+async def at_rest(field: Field) -> bool:
+    """The leader waits for time to pass. One that is stopped with a request on its way sends the rest of it later."""
+
+    def asked() -> int:
+        ours = [it for it in audit.requests(field.lab.plane.audit_log) if it.user.username == audit.CONTROLLER]
+        return sum(it.about.resource != "leases" for it in ours)
+
+    before = asked()
+    await asyncio.sleep(REST)
+    return asked() == before
+
+
 class Account:
     """Who wrote what, by the API server's own log."""
 
@@ -137,10 +152,11 @@ async def epochs_are_the_new_leaders(field: Field, node: str) -> None:
 
 async def test_s27_a_leader_that_was_stopped_does_nothing_when_it_goes_on(field: Field) -> None:
     """It is stopped while a quarantine is about to fall due, and continued when the other has carried it out."""
-    await policy(field, tolerate="3s")
+    await policy(field, tolerate="6s")
     async with two_controllers(field) as (first, second):
         await field.inject("ecc-dbe", "gpu-1", 0)
         await field.until("the episode is open", partial(in_phase, field, "gpu-1", Phase.TOLERATING))
+        await field.until("the first asks for nothing", partial(at_rest, field))
         first.signal(signal.SIGSTOP)
         await field.until("the second leads", partial(leads, field, "second"), TAKEOVER)
         await field.until("the second quarantines", partial(field.quarantined, "gpu-1"), 15.0)

@@ -70,11 +70,13 @@ _TEXTS = (
         r"failed to initialize nvml: (?:timeout|not found|insufficient permissions|.*)$", "ProbeNonsense", whole=True
     ),
     _text(r"couldn'?t find libnvidia-ml", "DriverOperandMissing", whole=True),
-    _text(r"nvidia-smi'?: (?:command )?not found|nvidia-smi.*no such file", "DriverOperandMissing", whole=True),
+    # Nobody has looked: the tool may be elsewhere (a driver container), and of the GPUs nothing is known.
     _text(
-        r"command 'nvidia-smi' not found|'nvidia-smi' is not recognized|nvidia-smi\S* executable file not found",
+        r"nvidia-smi'?: (?:command )?not found|nvidia-smi.*no such file"
+        r"|command 'nvidia-smi' not found|'nvidia-smi' is not recognized|nvidia-smi\S* executable file not found",
         "DriverOperandMissing",
         whole=True,
+        verdict="UNKNOWN",
     ),
     _text(rf"infoROM is corrupted at gpu {_PCI}", "GpuInforomCorrupt"),
     _text(r"infoROM is corrupted", "GpuInforomCorrupt"),
