@@ -42,6 +42,12 @@ _TALOS: Final = re.compile(
     r"(?:[\w.:-]{1,64}: )?(?P<facility>kern|user|daemon|syslog|local\d|authpriv|auth):\s{1,8}[a-z]{3,7}: "
     rf"\[(?P<iso>{ISO})\]: "
 )
+_VMKERNEL: Final = re.compile(
+    rf"(?P<iso>{ISO}) (?:[A-Z][a-z]\(\d{{1,3}}\) vmkernel: )?cpu\d{{1,5}}:\d{{1,12}}(?: opID=\w{{1,32}})?\)"
+    r"(?:WARNING: |ALERT: )?"
+)
+"""ESXi: its kernel is the one that the driver runs in."""
+_VMKERNEL_BEGIN: Final = 64
 _TAG: Final = re.compile(r" ?kernel: ?(?=\S)")
 """Without any time: somebody cut it off, or syslogd called it out to all terminals."""
 _STAMP: Final = re.compile(
@@ -108,6 +114,8 @@ def _printed(line: str, now: float | None) -> LogLine:
     """Read one of the less common forms; what has none of them comes back as it is."""
     if "]: " in line and (talos := _TALOS.match(line)) is not None:
         return LogLine(line[talos.end() :], talos["facility"] == "kern", _epoch(talos["iso"], now), marked=True)
+    if "cpu" in line[:_VMKERNEL_BEGIN] and (esxi := _VMKERNEL.match(line)) is not None:
+        return LogLine(line[esxi.end() :], from_kernel=True, at=_epoch(esxi["iso"], now), marked=True)
     rest, of_kernel = _without_level(line)
     told = _written(rest, now) or _dated(rest, now) or _undated(rest, now)
     return (

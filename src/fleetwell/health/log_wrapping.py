@@ -45,6 +45,7 @@ _WRAPS: Final = tuple(
         ),
         r"\[pod/[^\]\s]{1,250}\] ",  # kubectl logs --prefix
         rf"(?:[\w.-]{{1,253}} ){{1,2}}(?={_UPTIME})",  # stern: pod, container
+        rf"[\w.-]{{1,253}} login: (?={_UPTIME})",  # a serial console that waits for somebody
         (
             r"\s{0,4}Warning\s{1,8}\w{1,64}\s{1,8}\S.{0,40}?\skernel-monitor(?:, [\w.-]{1,253})?\s{1,8}"
             r"(?=NVRM: |INFO: task )"
@@ -63,6 +64,9 @@ _STREAM: Final = 512
 """Within so many bytes the line itself begins, behind the name of a stream and a host."""
 _TEXTS: Final = ("message", "log", "textPayload", "MESSAGE")
 """Where log services and container runtimes put the line, in their JSON."""
+_WRITERS: Final = ("program", "programname", "appname", "ident", "syslogtag", "SYSLOG_IDENTIFIER", "_TRANSPORT")
+"""Where syslog daemons and shippers of the journal name who wrote it."""
+_KERNELS_OWN: Final = ("kernel", "kernel:")
 _FIELD: Final = re.compile(r'\s{0,32}"(?:message|log|textPayload|MESSAGE)"\s?: ?("(?:[^"\\]|\\.){1,4096}"),?\s*\Z')
 _MOST: Final = 4
 _FEWEST_COLONS: Final = 2
@@ -81,11 +85,21 @@ def shipped(rest: str) -> str | None:
 def in_json(line: str) -> str:
     """Give the line that stands in a log service's JSON; empty where none does.
 
-    A program's own JSON has a message too, and may quote the kernel there: only a line with a log's own time counts.
+    A program's own JSON has a message too, and may quote the kernel there: only a line with a log's own time counts, or
+    one of which the daemon says that the kernel wrote it.
     """
     entry = _decoded(line)
     texts = [entry[key] for key in _TEXTS if key in entry] if isinstance(entry, dict) else []
-    return _stamped(texts[0]) if texts else ""
+    if not texts:
+        return ""
+    named = [entry[key] for key in _WRITERS if key in entry]
+    if named and all(name in _KERNELS_OWN for name in named):
+        return _stamped(texts[0]) or _tagged(texts[0])
+    return _stamped(texts[0])
+
+
+def _tagged(text: object) -> str:
+    return f"kernel: {text.strip()}" if isinstance(text, str) else ""
 
 
 def _stamped(text: object) -> str:
@@ -101,7 +115,7 @@ def _decoded(text: str) -> Any:
 
 def unwrap(line: str) -> str:
     """Give the line that stands within another one; empty where it is not known to be wrapped."""
-    if "&lt;" in line or "&#" in line or "&quot;" in line:
+    if "&gt;" in line or "&lt;" in line or "&#" in line or "&quot;" in line:
         line = html.unescape(line)
     if line[:1].isalpha() and "[" not in line and line.count(":") < _FEWEST_COLONS:
         return ""  # nearly all lines that have no time: no log's line follows
