@@ -160,10 +160,17 @@ async def test_a_watch_that_follows_again_shows_no_failure_any_more(
     api.answer("GET", PATH, listing(5))
     again = Answer(stream=[bookmark(6)], hang=True)
     api.answer("WATCH", PATH, status(503, "ServiceUnavailable", "starting"), again)
-    async with _informer(client, pauses) as informer:
-        await until(lambda: informer.failure is not None)
-        await until(lambda: informer.failure is None)
-        assert len(pauses) == 1
+    shown: list[str] = []
+
+    async def pause(seconds: float) -> None:
+        shown.append(str(informer.failure))
+        await pauses(seconds)
+
+    informer = Informer(client, NODES, sleep=pause, backoff=Backoff(0.5, 30.0))
+    async with informer:
+        await until(lambda: len(api.asked("WATCH")) == 2 and informer.failure is None)
+    assert len(shown) == 1
+    assert "starting" in shown[0]
 
 
 async def test_a_server_that_ends_every_watch_at_once_is_backed_off_too(

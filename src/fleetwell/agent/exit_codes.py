@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import tomllib
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -27,7 +27,7 @@ class ExitCode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _read() -> dict[int, ExitCode]:
-    text = (importlib.resources.files("fleetwell.agent") / "data" / "exit_codes.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parent / "data" / "exit_codes.toml").read_text(encoding="utf-8")
     rows = msgspec.convert(tomllib.loads(text), dict[str, list[ExitCode]])["code"]
     return {row.code: row for row in rows}
 
