@@ -28,7 +28,7 @@ from fleetwell.lab.site import Site
 MINUTES = 10.0
 GOAL = {"rss_mib": 45.0, "cpu_millicores": 5.0}
 DEFAULT_TIMES = (
-    *("--nvml-interval", "20s", "--nvml-deadline", "15s", "--sysfs-interval", "1m", "--sysfs-deadline", "10s"),
+    *("--nvml-interval", "30s", "--nvml-deadline", "15s", "--sysfs-interval", "1m", "--sysfs-deadline", "10s"),
     *("--boot-grace", "1m", "--heartbeat", "1m"),
 )
 """The agent's own defaults again: a lab's agents look more often, for who watches them."""

@@ -73,10 +73,21 @@ def test_what_cannot_be_read_is_a_usage_error(given: list[Settings], arguments: 
 
 
 def test_second_opinions_follow_nvmls_interval_and_can_be_left_out(given: list[Settings]) -> None:
-    result = invoke("--nvml-interval", "5s", "--dcgm-interval", "0s", "--operand-pause", "2h", NODE_NAME="n1")
+    result = invoke("--nvml-interval", "6s", "--dcgm-interval", "0s", "--operand-pause", "2h", NODE_NAME="n1")
     assert result.exit_code == 0, result.output
     (settings,) = given
     assert settings.nvidia_smi is not None
-    assert (settings.nvidia_smi.interval, settings.nvidia_smi.again) == (600, 10)
+    assert (settings.nvidia_smi.interval, settings.nvidia_smi.again) == (600, 8)
     assert settings.dcgm is None
     assert settings.operand_pause == 7200
+
+
+def test_a_look_is_repeated_sooner_while_not_all_is_well_and_defaults_stand_in_one_place(
+    given: list[Settings], tmp_path: Path
+) -> None:
+    invoke(NODE_NAME="n1")
+    (settings,) = given
+    assert (settings.nvml.interval, settings.nvml.again) == (30, 10)
+    meant = Settings(node_name="n1", host_root=tmp_path, state_dir=tmp_path)
+    for name in ("nvml", "sysfs", "nvidia_smi", "dcgm", "maintenance_timing", "heartbeat"):
+        assert getattr(settings, name) == getattr(meant, name), name

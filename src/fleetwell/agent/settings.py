@@ -35,7 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "fleetwell"
     """Where the heartbeat Lease is."""
     expect: Expected = Expected()
-    nvml: Timing = Timing(interval=20.0, deadline=15.0, boot_grace=60.0)
+    nvml: Timing = Timing(interval=30.0, deadline=15.0, boot_grace=60.0, again=10.0)
     sysfs: Timing = Timing(interval=60.0, deadline=10.0, boot_grace=60.0, again=20.0)
     nvidia_smi: Timing | None = Timing(interval=600.0, deadline=30.0, boot_grace=60.0, again=40.0, gap=40.0)
     """A second opinion, at seconds of CPU a look: seldom, and when it may add something. None: never."""

@@ -51,7 +51,7 @@ def _second_opinion(interval: float, deadline: float, boot_grace: float, *, agai
     help="What the node must have: gpus=8,efa=32,ib=8, and ib-gbps=400 for rates. Default: the instance type's GPUs, "
     "the interfaces that were requested, else the most seen here.",
 )
-@options.timed("--nvml-interval", "20s", "Between two looks at NVML.")
+@options.timed("--nvml-interval", "30s", "Between two looks at NVML; a third of it while not all is well.")
 @options.timed("--nvml-deadline", "15s", "After which NVML counts as hung.")
 @options.timed("--sysfs-interval", "1m", "Between two looks at sysfs.")
 @options.timed("--sysfs-deadline", "10s", "After which sysfs counts as hung.")
@@ -129,6 +129,7 @@ def command(
     Every option can also be set as FLEETWELL_AGENT_<OPTION>, e.g. FLEETWELL_AGENT_NVML_INTERVAL.
     """
     log_to_stderr(log_format)
+    again = nvml_interval / 3
     settings = Settings(
         node_name=node_name,
         host_root=host_root,
@@ -136,15 +137,15 @@ def command(
         kubeconfig=kubeconfig,
         namespace=namespace,
         expect=expect,
-        nvml=Timing(interval=nvml_interval, deadline=nvml_deadline, boot_grace=boot_grace),
+        nvml=Timing(interval=nvml_interval, deadline=nvml_deadline, boot_grace=boot_grace, again=again),
         sysfs=Timing(
             interval=sysfs_interval,
             deadline=sysfs_deadline,
             boot_grace=boot_grace,
-            again=min(nvml_interval, sysfs_interval),
+            again=min(2 * again, sysfs_interval),
         ),
-        nvidia_smi=_second_opinion(nvidia_smi_interval, 30.0, boot_grace, again=2 * nvml_interval),
-        dcgm=_second_opinion(dcgm_interval, 45.0, boot_grace, again=3 * nvml_interval),
+        nvidia_smi=_second_opinion(nvidia_smi_interval, 30.0, boot_grace, again=4 * again),
+        dcgm=_second_opinion(dcgm_interval, 45.0, boot_grace, again=6 * again),
         operand_pause=operand_pause,
         maintenance=maintenance,
         maintenance_timing=Timing(interval=maintenance_interval, deadline=10.0),
