@@ -1,4 +1,4 @@
-"""The ladder, budget and pace against a world that does as it likes: what must hold whatever happens (DESIGN §13)."""
+"""The ladder, budget and pace against a world that does as it likes: what must hold whatever happens."""
 
 from __future__ import annotations
 

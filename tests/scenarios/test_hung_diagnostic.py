@@ -1,6 +1,6 @@
 """S34: a diagnostic that hangs is not waited for, though nothing can end it; the agent looks on with its other eyes.
 
-A probe that is waited on for ever was the goal that started this (facts/scenarios.md). The hang is real: the NVML child
+A probe that is waited on for ever was the goal that started this. The hang is real: the NVML child
 sleeps in a call, and where root allows it, on a frozen filesystem in state D, where not even SIGKILL ends it.
 """
 

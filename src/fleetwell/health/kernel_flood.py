@@ -1,6 +1,6 @@
 """Reads raw records of ``/dev/kmsg`` at a cost that a flood cannot raise.
 
-800,000 lines at once must be a few findings and three seconds (DESIGN §5, §13). So a line without a mark is passed over
+800,000 lines at once must be a few findings and three seconds of work. So a line without a mark is passed over
 by its bytes, a line that says what another one of the same window said is counted and not read, and of lines that all
 differ only the first of each kind and a share of the others are read. A burst, however wild, is read whole: the share
 is a bucket that only a flood empties, and that the kernel's own clock fills again, however fast or slowly the lines are

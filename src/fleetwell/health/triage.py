@@ -1,6 +1,6 @@
 """Triage: what was seen goes in, findings that changed come out. Pure and bounded.
 
-The rules (DESIGN §5). Events and snapshots never end each other's findings. A snapshot's finding ends when the same
+The rules. Events and snapshots never end each other's findings. A snapshot's finding ends when the same
 probe says OK, several times. An event's finding ends by its catalogue rule: a new boot and a full OK snapshot of it;
 the remedy and a passed proof; time. What applications did never touches the node: only its return for different owners
 in one place makes a suspicion. A probe that gives no answer is never a pass.

@@ -104,7 +104,7 @@ def _unfinished(node: NodeView, of_machine: Sequence[Episode]) -> Episode | None
     """Give the machine's last episode where its Node went away before the machine was given back.
 
     Deleting a Node object mends nothing, and takes our mark along: whoever registers again is the machine that was
-    taken out, also where it was to be replaced (facts/scenarios.md S45).
+    taken out, also where it was to be replaced.
     """
     last = of_machine[-1] if of_machine else None
     if last is None or last.spec.node_uid == node.uid or last.status.timeline.quarantined is None:

@@ -1,7 +1,6 @@
 """What a drain has to do with each pod of a node. Pure.
 
-The filters are those of ``kubectl drain``; the marks are those of Karpenter and the cluster autoscaler
-(facts/remediation.md §3).
+The filters are those of ``kubectl drain``; the marks are those of Karpenter and the cluster autoscaler.
 """
 
 from __future__ import annotations

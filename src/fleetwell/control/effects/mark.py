@@ -1,8 +1,8 @@
 """Our marks on a node: put there for an incident, and taken away again without touching anybody else's.
 
 Taint, cordon and annotations are shared fields. Each change is a read, a change in memory and a write that fails when
-the node has changed meanwhile; and only what our own annotation says that we put is ever removed (facts/remediation.md
-§1a: a merge patch replaces the whole list of taints).
+the node has changed meanwhile; and only what our own annotation says that we put is ever removed: a merge patch
+replaces the whole list of taints.
 """
 
 from __future__ import annotations
