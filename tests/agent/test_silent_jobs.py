@@ -10,56 +10,30 @@ from typing import Any
 
 import pytest
 
-from agent.node_tree import UID, NodeTree
+from agent.hearing import XID, Hearing
+from agent.node_tree import NodeTree
 from fleetwell.agent import silent_jobs
-from fleetwell.agent.job_reports import JobReports
 from fleetwell.agent.silent_jobs import ENDS_EVERY, MESSAGES_EVERY, SilentJobs
 from fleetwell.agent.termination_messages import Scanner
-from fleetwell.api.node_health import NodeHealthStatus
-from fleetwell.health.vocabulary import Verdict
-from fleetwell.kube.token_review import Bearer
 
 OTHER = "11111111-2222-3333-4444-555555555555"
-XID = b"RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
 BY_MESSAGE = ("terminationMessage", "workerDied", "taken")
 BY_CODE = ("exitCode", "workerDied", "taken")
 
-FOLDER = "var/lib/kubelet/pods"
 
-
-class Ground:
-    """A node's tree, and its agent."""
+class Ground(Hearing):
+    """A node with GPUs, and its agent."""
 
     def __init__(self, root: Path) -> None:
-        self.now = 0.0
-        self.looks = 0
+        super().__init__(root)
         self.tree = NodeTree(root)
         self.tree.give_gpus()
-        self.reports = JobReports("n", self.review, self.look, self.status, monotonic=lambda: self.now)
-        self.silent = SilentJobs(root, self.reports.heard, self.reports.not_heard, monotonic=lambda: self.now)
-
-    async def review(self, _token: str) -> Bearer | None:
-        return None
-
-    async def look(self) -> bool:
-        self.looks += 1
-        return True
-
-    def status(self) -> NodeHealthStatus:
-        return NodeHealthStatus(verdict=Verdict.OK)
-
-    def message(self, pod: str = UID, container: str = "main", name: str = "1a2b3c4d") -> Path:
-        path = self.tree.root / FOLDER / pod / "containers" / container / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
 
     async def scan(self, later: float = MESSAGES_EVERY) -> int:
         """Scan once, and give the looks that came of it."""
-        before = self.looks
-        async with asyncio.TaskGroup() as looks:
-            await self.silent.look(looks)
+        looks = await self.scan_once()
         self.now += later
-        return self.looks - before
+        return looks
 
 
 @pytest.fixture

@@ -118,6 +118,13 @@ class Fleet:
         spec = {"holderIdentity": name, "renewTime": self.time.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
         self.api.put(f"{LEASE_FOLDER}/{name}", {"metadata": {}, "spec": spec})
 
+    def working(self, *names: str) -> None:
+        """Make nodes that are well and whose agents are heard."""
+        for name in names:
+            self.node(name)
+            self.healthy(name)
+            self.beat(name)
+
     def beat_all(self) -> None:
         for path in list(self.api.objects):
             if path.startswith("/api/v1/nodes/"):

@@ -23,10 +23,7 @@ Run = Callable[..., Result]
 def fleet() -> Fleet:
     fleet = Fleet()
     fleet.policy(mode="DryRun")
-    for name in ("a", "b"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b")
     fleet.bad("a")
     asyncio.run(Controller(fleet).settle())
     return fleet

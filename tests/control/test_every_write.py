@@ -79,10 +79,7 @@ async def story(fleet: Fleet, number: int, fate: Fate, each: Callable[[], None],
 def a_fleet() -> Fleet:
     fleet = Fleet()
     fleet.policy()
-    for name in ("a", "b", "c", "d"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b", "c", "d")
     fleet.pod("rank-0", "a", owner="job")
     return fleet
 

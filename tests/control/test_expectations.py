@@ -14,10 +14,7 @@ POLICY = f"{CUSTOM}/remediationpolicies/gpu"
 @pytest.fixture
 def fleet() -> Fleet:
     fleet = Fleet()
-    for name in ("a", "b"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b")
     return fleet
 
 

@@ -21,10 +21,7 @@ from fleetwell.policy.view import Episode, Surroundings
 def fleet() -> Fleet:
     fleet = Fleet()
     fleet.policy()
-    for name in ("a", "b", "c", "d"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b", "c", "d")
     return fleet
 
 

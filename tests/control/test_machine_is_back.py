@@ -14,10 +14,7 @@ QUARANTINE = "fleetwell.io/quarantine"
 def fleet() -> Fleet:
     fleet = Fleet()
     fleet.policy(budget={"maxUnavailable": 1, "maxUnavailablePercent": 50})
-    for name in ("a", "b", "c"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b", "c")
     return fleet
 
 

@@ -10,10 +10,7 @@ from control.memory_api import Obj
 
 def a_fleet() -> Fleet:
     fleet = Fleet()
-    for name in ("a", "b"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b")
     fleet.policy()
     return fleet
 

@@ -32,10 +32,7 @@ def test_an_agents_own_clock_does_not_count() -> None:
 def fleet() -> Fleet:
     fleet = Fleet()
     fleet.policy(rules=[{"name": "all", "faults": ["*"], "tolerate": "1h", "ladder": [{"remedy": "reboot"}]}])
-    for name in ("a", "b"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b")
     return fleet
 
 

@@ -54,10 +54,7 @@ class Cluster:
 def fleet() -> Fleet:
     fleet = Fleet()
     fleet.policy()
-    for name in ("a", "b", "c", "d"):
-        fleet.node(name)
-        fleet.healthy(name)
-        fleet.beat(name)
+    fleet.working("a", "b", "c", "d")
     fleet.pod("rank-0", "a", owner="job")
     fleet.pod("plugin-a", "a", owner="plugin", kind="DaemonSet")
     return fleet
